@@ -125,12 +125,6 @@ def in_words(every: timedelta) -> str:
     return several(hours // 24, "day") if hours and hours % 24 == 0 else several(hours, "hour")
 
 
-def next_refinement(agent: Agent) -> str:
-    """When the next refinement is, or why it is due, in a few words."""
-    why = ", ".join(filter(None, (DUE_REASONS.get(schedule.why(agent)), "paused" if agent.paused else None)))
-    return why or moment(agent.due_at)
-
-
 def why_due(agent: Agent, problem: str) -> str:
     """Whether the agent is due, why, and what it waits for. `problem` says why its model cannot be used."""
     due = DUE_REASONS.get(schedule.why(agent))

@@ -26,7 +26,7 @@ from memory.admin.base.filters import TenantFilter
 from memory.admin.base.forms import form_page, secret_page
 from memory.admin.base.page import Part, ScopedAdmin, Status, column
 from memory.admin.base.permissions import actor_of, permission, visible_tenants
-from memory.admin.base.texts import ask_access_url, budget_bar, time_machine_url, who_decides
+from memory.admin.base.texts import ask_access_url, budget_bar, next_refinement, time_machine_url, who_decides
 from memory.admin.time_machine import TimeMachinePage
 from memory.agents import lifecycle
 from memory.consent import requests
@@ -210,7 +210,7 @@ class AgentPage(TimeMachinePage, ScopedAdmin):
     def weight(self, agent: Agent) -> SafeString:
         return budget_bar(agent)
 
-    next_refinement = display(description="next refinement")(lambda _, agent: agent_parts.next_refinement(agent))
+    next_refinement = display(description="next refinement")(lambda _, agent: next_refinement(agent))
 
     @display(description="state", label=_STATES)
     def standing(self, agent: Agent) -> str:

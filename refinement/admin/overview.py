@@ -13,11 +13,10 @@ from django.utils import timezone
 from audit.consent import open_and_active
 from audit.models import AccessRequest, AuditEntry, Operation
 from memory.access.roles import Action, manages
-from memory.admin import agent_parts
 from memory.admin.base import charts
 from memory.admin.base.charts import Chart
 from memory.admin.base.permissions import visible_tenant_ids
-from memory.admin.base.texts import budget_bar
+from memory.admin.base.texts import budget_bar, next_refinement
 from memory.models import Agent
 from refinement import schedule, undone_sessions
 from refinement.models import Outcome, RefinementSession
@@ -92,7 +91,7 @@ def _heaviest(agents: Any) -> list[dict[str, Any]]:
             "agent": row,
             "bar": budget_bar(row),
             "share": f"{100 * row.core_tokens // row.budget_tokens}\N{NO-BREAK SPACE}%",
-            "due": agent_parts.next_refinement(row),
+            "due": next_refinement(row),
         }
         for row in rows
     ]

@@ -4,8 +4,10 @@ from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils.safestring import SafeString
 
+from config.templatetags.moments import moment
 from memory.mail import letters
 from memory.models import Agent
+from refinement import schedule
 
 DUE_REASONS = {
     "weekly": "refinement date",
@@ -22,6 +24,12 @@ def budget_bar(agent: Agent) -> SafeString:
     state = "budget" if tokens > agent.budget_tokens else "target" if tokens > agent.target_tokens else "within"
     width = min(100, round(100 * tokens / max(1, agent.budget_tokens), 1))
     return render_to_string("admin/budget_bar.html", {"agent": agent, "state": state, "width": width})
+
+
+def next_refinement(agent: Agent) -> str:
+    """When the next refinement is, or why it is due, in a few words."""
+    why = ", ".join(filter(None, (DUE_REASONS.get(schedule.why(agent)), "paused" if agent.paused else None)))
+    return why or moment(agent.due_at)
 
 
 def ask_access_url(agent_id: int, **fields: int | str) -> str:
