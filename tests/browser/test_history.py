@@ -14,6 +14,7 @@ from audit.models import AuditEntry, Operation
 from memory.admin.base import links
 from memory.admin.base.texts import time_machine_url
 from memory.models import Agent, Person
+from memory.time_machine.rollback import What, roll_back
 from refinement import session
 from refinement.models import Driver, RefinementSession
 from tests import refining, steps
@@ -161,3 +162,40 @@ def test_the_pages_need_no_unsafe_eval(walk: Walk) -> None:
     before = links.is_visible()
     menu.locator("visible=true").first.click()
     expect(links).to_be_visible(visible=not before)
+
+
+def test_a_failed_session_says_why(walk: Walk, past: Agent) -> None:
+    opened = session.open_session(fresh(past), trigger="over_budget")
+    session.close(opened, "failed", "no_tool_call", problem="The model answered in text.")
+    walk.open(reverse("admin:refinement_refinementsession_changelist"))
+    row = walk.page.locator("#result_list tbody tr").first
+    expect(row).to_contain_text(re.compile("failed.*The model answered in text", re.DOTALL | re.IGNORECASE))
+    walk.open(reverse("admin:index"))
+    walk.follow("See the session")
+    walk.sees("Over budget session of acme/ada", "The model answered in text.")
+
+
+def test_an_agents_page_says_how_it_stands_in_words(walk: Walk, past: Agent) -> None:
+    walk.open(reverse("admin:memory_agent_change", args=[past.pk]))
+    walk.sees("within target", "Core memory has", "Next refinement", "Keeps at least", "Refined every", "7 days")
+    assert not re.search("Last n|Whose|0:00:00", walk.page.locator("body").inner_text())
+    headings = walk.page.get_by_role("heading", level=2).all_inner_texts()
+    assert headings[:3] == ["Core memory", "Core memory over time", "Latest merges"]
+
+
+def test_the_overview_counts_only_what_sessions_really_saved(walk: Walk, past: Agent) -> None:
+    saved = walk.page.get_by_role("region", name="Tokens saved per week")
+    row = RefinementSession.objects.get()
+    walk.open(reverse("admin:index"))
+    saved.get_by_text("Figures").click()
+    expect(saved.get_by_role("row").last).to_contain_text(f"{row.tokens_before - row.tokens_after:,} tokens")
+    scale = saved.locator("svg text[text-anchor=end]").all_inner_texts()
+    assert all(re.fullmatch("[0-9,]+", each) for each in scale), "whole numbers"
+    opened = session.open_session(fresh(past), trigger="manual")
+    session.close(opened, "failed", "no_tool_call")
+    roll_back(fresh(past), What("session", 1), steps.PERSON)
+    walk.open(reverse("admin:index"))
+    expect(saved).to_contain_text("None yet.")
+    outcomes = walk.page.get_by_role("region", name="Sessions of the last 30 days")
+    colours = outcomes.locator("rect").evaluate_all("bars => bars.map((bar) => getComputedStyle(bar).fill)")
+    assert len(set(colours)) == 2, "completed and failed"

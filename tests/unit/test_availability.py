@@ -335,7 +335,7 @@ def test_no_writer_waits_for_a_reader_after_a_redaction(ada: Agent) -> None:
         reader.execute("BEGIN")
         reader.execute("SELECT count(*) FROM memory_memory").fetchall()
         redaction.redact(ada, request, ME)
-        thread = Thread(target=disk.empty_log)
+        thread = Thread(target=lambda: (disk.empty_log(), connection.close()))
         thread.start()
         while thread.is_alive():
             try:
