@@ -189,7 +189,7 @@ def test_the_overview_counts_only_what_sessions_really_saved(walk: Walk, past: A
     walk.open(reverse("admin:index"))
     saved.get_by_text("Figures").click()
     expect(saved.get_by_role("row").last).to_contain_text(f"{row.tokens_before - row.tokens_after:,} tokens")
-    scale = saved.locator("svg text[text-anchor=end]").all_inner_texts()
+    scale = saved.locator("svg text[text-anchor=end]").all_text_contents()
     assert all(re.fullmatch("[0-9,]+", each) for each in scale), "whole numbers"
     opened = session.open_session(fresh(past), trigger="manual")
     session.close(opened, "failed", "no_tool_call")
