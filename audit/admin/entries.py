@@ -123,11 +123,11 @@ class EntryPage(ScopedAdmin):
 
     @display(description="what", ordering="operation")
     def operation_text(self, entry: AuditEntry) -> str:
-        changed = entry.detail.get("changed")
-        what = f": {', '.join(changed).replace('_', ' ')}" if isinstance(changed, dict) else ""
-        if isinstance(changed, dict) and changed.get("paused") is False:
-            what = what.replace("paused", "resumed")
-        return entry.operation.replace("_", " ") + what
+        text, changed = entry.operation.replace("_", " "), entry.detail.get("changed")
+        if not isinstance(changed, dict):
+            return text
+        names = ["resumed" if (name, value) == ("paused", False) else name for name, value in changed.items()]
+        return f"{text}: {', '.join(names).replace('_', ' ')}"
 
     @display(description="actor")
     def actor(self, entry: AuditEntry) -> str:

@@ -14,6 +14,7 @@ from audit.models import AccessRequest, AuditEntry
 from memory.access import tenants
 from memory.accounts import invitations
 from memory.admin.base import export
+from memory.agents import lifecycle
 from memory.models import Agent, AgentKey, Invitation, Membership, Memory, Person, Role, Tenant, TenantKey
 from refinement import loop
 from refinement.models import RefinementSession
@@ -211,6 +212,13 @@ def test_an_error_page_keeps_messages_for_the_next_page(house: House, client: Cl
     assert client.post("/admin/memory/agent/", form).status_code == 302
     assert "acme/ada: paused." not in html(client.get("/admin/nothing/"))
     assert "acme/ada: paused." in html(client.get("/admin/memory/agent/"))
+
+
+def test_the_list_of_entries_says_which_settings_changed(agents: House, client: Client) -> None:
+    for paused in (True, False):
+        lifecycle.change(fresh(agents.ada), steps.ME, paused=paused)
+    page = html(client.get(address_of(AuditEntry, "changelist")))
+    assert ("agent changed: paused" in page, "agent changed: resumed" in page) == (True, True)
 
 
 def test_a_list_shows_its_filters_and_an_export_is_named_after_them(agents: House, client: Client) -> None:
