@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, partial
 from itertools import chain
+from typing import TypeVar
 
 from memory.errors import SlowSearch
 from memory.models import Kind, Layer
@@ -16,8 +17,9 @@ from memory.search.query import Query
 from memory.search.vocabulary import Vocabulary
 from memory.search.words import is_cjk, name_key, split
 
-MOST_SECONDS = 1.0  # of CPU time, for all phrases of a query: a session searches while the agent is locked
+MOST_SECONDS = 1.0  # of CPU time, for a query with phrases: a session searches while the agent is locked
 
+Item = TypeVar("Item")
 Phrase = Sequence[frozenset[int]]  # for each word of the phrase, the terms that the word can mean
 
 
@@ -90,10 +92,11 @@ def select(holdings: Holdings, query: Query, filters: Filters, ranked: Iterable[
     `ranked` can have the terms that are used for ranking. Memories that have none of these terms can be missing in the
     result. Raises SlowSearch.
     """
-    phrases, without = (_phrases(holdings.vocabulary, texts) for texts in (query.phrases, query.without))
+    until = time.thread_time() + MOST_SECONDS
+    phrases, without = (_phrases(holdings.vocabulary, texts, until) for texts in (query.phrases, query.without))
     if not (query.restricts or filters.any()):
         return None
-    numbers = list(_start(holdings, phrases, ranked))
+    numbers = list(_start(holdings, phrases, ranked, until))
     if filters.any():
         allow = filters.allowing()
         numbers = [number for number in numbers if allow(holdings.by_number[number])]
@@ -101,24 +104,24 @@ def select(holdings: Holdings, query: Query, filters: Filters, ranked: Iterable[
         tags, no_tags = ({*map(name_key, names)} for names in (query.tags, query.without_tags))
         held = [(number, holdings.by_number[number].tags) for number in numbers]
         numbers = [number for number, its in held if tags.issubset(its) and no_tags.isdisjoint(its)]
-    until = time.thread_time() + MOST_SECONDS
-    for phrase in phrases:
+    for phrase in _in_time(phrases, until):
         numbers = _containing(holdings, phrase, numbers, until)
     allowed = set(numbers)
-    for phrase in without:
+    for phrase in _in_time(without, until):
         allowed.difference_update(_containing(holdings, phrase, allowed, until))
     return allowed
 
 
-def _phrases(vocabulary: Vocabulary, texts: Iterable[str]) -> list[Phrase]:
+def _phrases(vocabulary: Vocabulary, texts: Iterable[str], until: float) -> list[Phrase]:
     found = cache(partial(readings, vocabulary))  # a character that is repeated has one set
-    phrases = ([found(word) for word in split(text)] for text in texts)
+    phrases = ([found(word) for word in _in_time(split(text), until)] for text in texts)
     return [phrase for phrase in phrases if phrase]
 
 
-def _start(holdings: Holdings, phrases: list[Phrase], ranked: Iterable[int] | None) -> Iterable[int]:
+def _start(holdings: Holdings, phrases: list[Phrase], ranked: Iterable[int] | None, until: float) -> Iterable[int]:
     """Return a small group of memories to check. All results are in this group."""
-    candidates = [_holding_any(holdings, word) for word in set(chain.from_iterable(phrases))]
+    words = set(chain.from_iterable(phrases))
+    candidates = [_holding_any(holdings, word) for word in _in_time(words, until)]
     if ranked is not None:
         candidates.append(_holding_any(holdings, set(ranked)))
     return min((found for found in candidates if found is not None), key=len, default=holdings.by_number)
@@ -148,18 +151,18 @@ def _containing(holdings: Holdings, phrase: Phrase, numbers: Iterable[int], unti
     for place, word in enumerate(phrase):
         words[word] |= 1 << place
     places: defaultdict[int, int] = defaultdict(int)
-    for word, bits in words.items():
+    for word, bits in _in_time(words.items(), until):
         for term in word:
             places[term] |= bits
     last = 1 << len(phrase) - 1
     return [number for number in _in_time(numbers, until) if _contains(by_number[number].terms, places, last)]
 
 
-def _in_time(numbers: Iterable[int], until: float) -> Iterator[int]:
-    for number in numbers:
+def _in_time(items: Iterable[Item], until: float) -> Iterator[Item]:
+    for item in items:
         if time.thread_time() > until:
             raise SlowSearch
-        yield number
+        yield item
 
 
 def _contains(terms: Iterable[int], places: Mapping[int, int], last: int) -> bool:

@@ -270,7 +270,7 @@ def test_a_sign_that_becomes_many_letters_makes_no_text_much_longer() -> None:
 def test_phrases_that_take_too_long_to_compare_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     index = index_of("red car", "漢字 car")
     monkeypatch.setattr(selection, "MOST_SECONDS", -1)
-    for query in ('"red car"', 'car -"red car"', '"漢 car"'):
+    for query in ('"red car"', 'car -"red car"', '"漢 car"', '"漢" "字"'):
         with pytest.raises(SlowSearch):
             numbers(index, query)
     assert numbers(index, "red car") == [1, 2]
