@@ -8,6 +8,7 @@ from django.http import HttpRequest
 from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.safestring import SafeString
 from unfold.decorators import display
 
 from audit.consent import LAPSES, Scope, state_at
@@ -77,7 +78,7 @@ class AccessPage(ScopedAdmin):
         *("asked_at", "decided_at", "decided_by", "until", "ended_at"),
     )
     ordering = ("-pk",)
-    sections: ClassVar[Any] = {"": ["agent", "purpose", "covers"]}
+    sections: ClassVar[Any] = {"": ["agent", "purpose", "covers", "memories"]}
 
     def parts(self, request: HttpRequest, row: AccessRequest) -> list[Part]:
         """The state in words, the steps so far, and the reader's link to read."""
@@ -121,6 +122,11 @@ class AccessPage(ScopedAdmin):
     @display(description="scope")
     def covers(self, row: AccessRequest) -> str:
         return wording.scope(Scope.from_json(row.scope))
+
+    @display(description="memories", empty_value="")
+    def memories(self, row: AccessRequest) -> SafeString | None:
+        numbers = Scope.from_json(row.scope).numbers
+        return links.memories(row.agent_id, numbers) if numbers else None
 
 
 def _read(row: AccessRequest) -> str:

@@ -7,7 +7,7 @@ from django.http import HttpRequest
 from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils import timezone
-from django.utils.formats import localize
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from audit.models import AuditEntry, Change, Operation
@@ -85,7 +85,9 @@ def status(agent: Agent, state: str | None) -> Status:
     if over > 0:
         label, meaning, where = "over budget", "bad", f"{over:,} tokens over its budget of {agent.budget_tokens:,}"
     elif tokens > agent.target_tokens:
-        label, meaning, where = "above target", "warn", f"{-over:,} tokens below its budget of {agent.budget_tokens:,}"
+        where = f"{tokens - agent.target_tokens:,} tokens above its target of {agent.target_tokens:,}"
+        where += f", and {-over:,} below its budget of {agent.budget_tokens:,}"
+        label, meaning = "above target", "warn"
     else:
         label, meaning, where = "within target", "good", f"below its target of {agent.target_tokens:,} tokens"
     if state:
@@ -125,7 +127,7 @@ def in_words(every: timedelta) -> str:
     return several(hours // 24, "day") if hours and hours % 24 == 0 else several(hours, "hour")
 
 
-def why_due(agent: Agent, problem: str) -> str:
+def why_due(agent: Agent, problem: str) -> SafeString | str:
     """Whether the agent is due, why, and what it waits for. `problem` says why its model cannot be used."""
     due = DUE_REASONS.get(schedule.why(agent))
     if RefinementSession.objects.filter(agent=agent, outcome=Outcome.OPEN).exists():
@@ -138,7 +140,7 @@ def why_due(agent: Agent, problem: str) -> str:
         first = f"{allowance.next_month(timezone.now()):%Y-%m-%d}"
         return f"{due}; waits until {first}, because the tenant's model tokens for this month are used up"
     if due:
-        return f"{due}; {_queue_state(agent)}"
+        return format_html("{}; {}", due, _queue_state(agent))
     return _cooldown(agent) or (moment(agent.due_at) if agent.due_at else "not due")
 
 
@@ -150,7 +152,7 @@ def _queue_state(agent: Agent) -> str:
         return "starts after the next check for due agents"
     if row.taken_at:
         return "a worker has started"
-    return f"waiting for a worker since {localize(row.since)}{_blocked_by(row)}"
+    return format_html("waiting for a worker since {}{}", moment(row.since), _blocked_by(row))
 
 
 def _blocked_by(row: Waiting) -> str:
@@ -169,8 +171,8 @@ def _cooldown(agent: Agent) -> str | None:
     if agent.paused or not agent.memory_enabled or agent.due_at is None or agent.due_at <= timezone.now():
         return None
     if agent.failures_in_a_row and agent.due_reason == DueReason.RETRY:
-        return f"not due: retry at {localize(agent.due_at)} after a failure"
+        return format_html("not due: retry at {} after a failure", moment(agent.due_at))
     if agent.core_tokens <= agent.budget_tokens or agent.quiet_below_tokens is None:
         return None
-    limit = f"{agent.quiet_below_tokens:,} tokens"
-    return f"over budget; next refinement at {localize(agent.due_at)}, or when core memory reaches {limit}"
+    text = "over budget; next refinement at {}, or when core memory reaches {} tokens"
+    return format_html(text, moment(agent.due_at), f"{agent.quiet_below_tokens:,}")

@@ -12,12 +12,12 @@ from django.forms.models import model_to_dict
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
-from django.utils.formats import localize
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.decorators import action, display
 
 from audit.consent import PROPOSABLE
+from config.templatetags.moments import moment
 from config.wording import several
 from memory.access.roles import Action
 from memory.admin import agent_actions, agent_parts, ask_access, removal
@@ -243,7 +243,9 @@ class AgentPage(TimeMachinePage, ScopedAdmin):
 
     @display(description="claimed")
     def claimed(self, agent: Agent) -> str | None:
-        return f"{localize(agent.claimed_at)} with {agent.claimed_by}" if agent.claimed_at else None
+        if not agent.claimed_at:
+            return None
+        return format_html("{} with {}", moment(agent.claimed_at), agent.claimed_by)
 
     @display(description="stored in")
     def logged_in(self, agent: Agent) -> str:
@@ -283,12 +285,12 @@ def _first_key_page(request: HttpRequest, agent: Agent, key: str, back: str) -> 
     )
 
 
-def _waiting(agent: Agent) -> Iterator[str]:
+def _waiting(agent: Agent) -> Iterator[SafeString]:
     """What waits for a decision of the agent's side."""
     if proposal := requests.open_proposal(agent):
         what = "; ".join(wording.proposed(proposal.proposed))
-        until = localize(proposal.decide_until)
-        yield f"A change is proposed: {what}. Until {until}, {who_decides(agent)} can accept it."
+        text = "A change is proposed: {}. Until {}, {} can accept it."
+        yield format_html(text, what, moment(proposal.decide_until), who_decides(agent))
     if removals := removal.status(agent):
         yield format_html("Removal of content: {}", removals)
 

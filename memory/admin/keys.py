@@ -6,10 +6,11 @@ from typing import Any, ClassVar
 from django import forms
 from django.contrib.admin import register
 from django.http import HttpRequest, HttpResponse
-from django.utils.formats import localize
+from django.utils.html import format_html
 from django.utils.text import Truncator
 from unfold.decorators import action, display
 
+from config.templatetags.moments import moment
 from memory.access import tenants
 from memory.access.roles import Action
 from memory.admin.base.actions import MAX_LISTED, AdminAction
@@ -42,8 +43,9 @@ class Revoke(AdminAction):
         if isinstance(rows[0], AgentKey):
             yield "Only the agent's side can end the last key of an agent. You can suspend the agent's keys instead."
         for row in rows[:MAX_LISTED]:
-            used = f"was last used at {localize(row.last_used_at)}" if row.last_used_at else "was never used"
-            yield f"{row}{f', {Truncator(row.label).chars(40)},' if row.label else ''} {used}."
+            label = f", {Truncator(row.label).chars(40)}," if row.label else ""
+            used = moment(row.last_used_at)
+            yield format_html("{}{} was last used at {}." if used else "{}{} was never used.", row, label, used)
 
     def do(self, row: Any, by: Any, values: dict[str, Any]) -> str:
         if isinstance(row, AgentKey):

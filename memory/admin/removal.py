@@ -6,13 +6,13 @@ from operator import attrgetter
 from typing import Any
 
 from django import forms
-from django.utils.formats import localize
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from audit.consent import REMOVALS, Request
 from audit.models import ActorKind, State
 from audit.trail import Actor
+from config.templatetags.moments import moment
 from config.wording import several
 from memory.access.roles import Action
 from memory.admin.base import links
@@ -134,7 +134,8 @@ class Withdraw(AdminAction):
             yield f"{row.label}: {several(len(waiting), 'open removal request')}. This withdraws only your requests."
             for request in waiting[:MAX_LISTED]:
                 what = _description(request, len(request.left))
-                yield f"{row.label}: request {request.number}, {what}, on {localize(request.asked_at)}."
+                on = moment(request.asked_at)
+                yield format_html("{}: request {}, {} on {}.", row.label, request.number, what, on)
             if len(waiting) > MAX_LISTED:
                 yield f"{row.label}: and {len(waiting) - MAX_LISTED:,} more."
 
@@ -157,14 +158,17 @@ def _who_decides(agent: Agent) -> str:
     return f"Next, {who_decides(agent)} decides."
 
 
-def status(agent: Agent) -> str | None:
+def status(agent: Agent) -> SafeString | None:
     """One line about the open removal requests. If no request is open, the line is about the last decided request."""
     found = requests.present(agent, *REMOVALS)
     opened = [each for each in found if each.state == State.OPEN]
     if not opened:
-        return _last_settled(found)
+        return _last_settled(agent, found)
     lines = [
-        format_html("{} ({}). {}", _description(each, len(each.left)), _entry(agent, each), _who_decides(agent))
+        format_html(
+            "{} on {} ({}). {} Until then, nothing is removed.",
+            *(_description(each, len(each.left)), moment(each.asked_at), _entry(agent, each), _who_decides(agent)),
+        )
         for each in opened[:MAX_LISTED]
     ]
     if len(opened) > MAX_LISTED:
@@ -181,7 +185,7 @@ def _description(request: Request, memories: int) -> str:
     return f"{what}, requested by {request.asked_by}"
 
 
-def _last_settled(found: Iterable[Request]) -> str | None:
+def _last_settled(agent: Agent, found: Iterable[Request]) -> SafeString | None:
     """One line about the last decided request. Skips requests whose content was deleted by another request."""
     last = max((each for each in found if each.state in _RESULTS), key=attrgetter("settled_by"), default=None)
     if last is None:
@@ -189,8 +193,9 @@ def _last_settled(found: Iterable[Request]) -> str | None:
     result, by = _RESULTS[last.state], _SIDES.get(last.decided_by)
     if last.state == State.DECLINED and not by:
         result = "withdrawn"
-    end = f"{result} on {localize(last.decided_at)}" + (f" by its {by}" if by else "")
-    return f"{_description(last, len(last.memories))} (entry {last.number}): {end}."
+    side = f" by its {by}" if by else ""
+    described = _description(last, len(last.memories))
+    return format_html("{} ({}): {} on {}{}.", described, _entry(agent, last), result, moment(last.decided_at), side)
 
 
 _RESULTS = {State.CARRIED_OUT: "carried out", State.DECLINED: "denied"}

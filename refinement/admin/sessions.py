@@ -116,7 +116,7 @@ class SessionPage(ScopedAdmin):
         },
     )
     def result(self, session: RefinementSession) -> str:
-        return session.outcome.replace("_", " ")
+        return f"{session.outcome}, rolled back" if session.undone_by else str(session.outcome)
 
     @display(description="rolled back")
     def undone(self, session: RefinementSession) -> SafeString | None:
@@ -169,12 +169,20 @@ def _summary(session: RefinementSession, problem: str) -> SafeString:
         "headline": f"{session.tokens_before:,} \N{RIGHTWARDS ARROW} {session.tokens_after:,} tokens ({-saved:+,})",
         "bar": charts.bar(session.tokens_after, marks, before=session.tokens_before),
         "problem": problem,
+        "kept": "" if session.outcome in (Outcome.OPEN, Outcome.COMPLETED) else _kept(session),
         "above": f"{session.tokens_after - session.target_tokens:,}"
         if session.tokens_after > session.target_tokens
         else "",
         "figures": [(name, f"{value:,}") for name, value in _counts(session) if value] + _costs(session),
     }
     return SafeString(render_to_string("admin/parts/session.html", context))
+
+
+def _kept(session: RefinementSession) -> str:
+    """What became of the changes of a session that did not complete."""
+    if not any(getattr(session, count) for count in CHANGED):
+        return "It changed no memory."
+    return "" if session.undone_by else "Its changes are kept. You can roll them back."
 
 
 def _counts(session: RefinementSession) -> list[tuple[str, int]]:
@@ -207,23 +215,19 @@ def _timeline(session: RefinementSession, *, may_undo: bool) -> SafeString:
     """The calls of a session, each with the entries that it made: those since the call before it."""
     steps: list[Any] = list(session.timeline.order_by("pk")[: MAX_STEPS + 1])
     own = AuditEntry.objects.filter(agent_id=session.agent_id, session=session.number, changes__gt=0)
-    entries = list(own.order_by("seq").values_list("seq", "at", "operation")[:MAX_STEPS])
-    changed = changes.of_entries(session.agent_id, [seq for seq, _, _ in entries])
+    entries = list(own.order_by("seq").values_list("seq", "at", "operation", "distinct_tokens")[:MAX_STEPS])
+    changed = changes.of_entries(session.agent_id, [seq for seq, *_ in entries])
     rows: list[Any] = []
     undone = Undone.of(session.agent)
     for step in steps[:MAX_STEPS]:
         step.name, step.said = step.tool.replace("_", " "), step.result.replace("_", " ")
-        made = [seq for seq, at, operation in entries if at <= step.at and operation != Operation.DEDUPLICATED]
+        made = [seq for seq, at, operation, _ in entries if at <= step.at and operation != Operation.DEDUPLICATED]
         entries = [each for each in entries if each[0] not in made]
         rows.append((step, [_change(session, seq, changed[seq], undone) for seq in made]))
-    opening = [
-        _change(session, seq, changed[seq], undone)
-        for seq, _, operation in entries
-        if operation == Operation.DEDUPLICATED
-    ]
+    opening = [each for each in entries if each[2] == Operation.DEDUPLICATED]
     if opening:
-        first = {"at": session.opened_at, "name": "duplicates removed", "result": "ok"}
-        rows.insert(0, (first, opening))
+        first = {"at": session.opened_at, "name": "duplicates removed", "result": "ok", "core_tokens": opening[-1][3]}
+        rows.insert(0, (first, [_change(session, seq, changed[seq], undone) for seq, *_ in opening]))
     context = {"rows": rows, "agent_id": session.agent_id, "is_cut": len(steps) > MAX_STEPS, "may_undo": may_undo}
     shown = [each for _, found in rows for each in found]
     context |= {"undone": sum(1 for each in shown if each["undone_by"]), "made": len(shown)}

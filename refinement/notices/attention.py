@@ -23,13 +23,14 @@ _TROUBLED = {Outcome.FAILED: "failed", Outcome.INCOMPLETE: "ended early", Outcom
 
 class Item(NamedTuple):
     """An agent, why it needs attention, and what to do. `path` leads to the page where this is done. If `steers` is
-    true, this needs the permission STEER."""
+    true, this needs the permission STEER. `since` is the time from which it needs attention, if this is known."""
 
     agent: Agent
     why: str
     advice: str
     path: str
     steers: bool = True
+    since: datetime | None = None
 
 
 def watch() -> None:
@@ -109,15 +110,14 @@ def _items(agent: Agent, problem: str, last: RefinementSession | None) -> Iterat
             "See the session",
             webhooks.admin_path(last),
             steers=False,
+            since=last.closed_at,
         )
     elif is_over:
-        yield _over_budget(agent, page)
+        yield _over_budget(agent, page)._replace(since=vars(agent)["since"])
 
 
 def _over_budget(agent: Agent, page: str) -> Item:
-    since: datetime | None = vars(agent)["since"]
-    long = f" since {since:%d %B %Y at %H:%M} UTC" if since else ""
-    over = f"Over its budget{long}: {agent.core_tokens:,} of {agent.budget_tokens:,} tokens"
+    over = f"Over its budget: {agent.core_tokens:,} of {agent.budget_tokens:,} tokens"
     if agent.paused and vars(agent)["is_rolled_back"]:
         why = f"{over}, and paused after a rollback. A refinement would probably make the same changes again."
         return Item(agent, why, "Raise its budget", _form(agent, "settings"))

@@ -71,7 +71,7 @@ def _due(now: datetime) -> QuerySet[Person]:
 def _send(person: Person) -> None:
     """Mail a person what needs attention, if there is something."""
     tenants = tenant_ids(person)[Action.SEE]
-    found = [(item.agent.label, f"{item.why} {item.advice}", item.path) for item in attention.items(tenants, MOST)]
+    found = [(item.agent.label, _text(item), item.path) for item in attention.items(tenants, MOST)]
     found = sorted([*found, *_requests(tenants)])
     if not found:
         return
@@ -83,6 +83,11 @@ def _send(person: Person) -> None:
         parts.append(f"This mail lists at most {MOST} agents.\n")
     agents = several(len({agent for agent, _, _ in found}), "agent needs", "agents need")
     send_mail(f"Palimpsest: {agents} attention", "\n".join(parts), None, [person.email])
+
+
+def _text(item: attention.Item) -> str:
+    since = f" (since {item.since:%d %B %Y at %H:%M} UTC)" if item.since else ""
+    return f"{item.why}{since} {item.advice}"
 
 
 def _requests(tenants: Sequence[int]) -> Iterator[tuple[str, str, str]]:

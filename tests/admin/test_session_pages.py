@@ -8,7 +8,6 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
-from django.utils.formats import localize
 
 from audit.models import AuditEntry
 from memory.admin.base.texts import time_machine_url
@@ -151,8 +150,8 @@ def test_the_agents_page_shows_a_cool_down_and_a_retry(house: House, client: Cli
     over = {"target_tokens": 1, "budget_tokens": heavy - 1, "quiet_until": later, "quiet_below_tokens": 1_485}
     over |= {"due_at": later, "due_reason": "over_budget"}
     failed = over | {"quiet_below_tokens": None, "failures_in_a_row": 2, "due_reason": "retry"}
-    cool_down = f"over budget; next refinement at {localize(later)}, or when core memory reaches 1,485 tokens"
-    retry = f"not due: retry at {localize(later)}"
+    cool_down = f"over budget; next refinement at {later:%Y-%m-%d %H:%M} UTC , or when core memory reaches 1,485 tokens"
+    retry = f"not due: retry at {later:%Y-%m-%d %H:%M} UTC"
     for values, text in (
         (over, cool_down),
         (failed, retry),

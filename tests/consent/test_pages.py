@@ -20,9 +20,10 @@ from memory import errors
 from memory.agents import lifecycle
 from memory.consent import approval, granted_reads, requests
 from memory.consent import redaction as redactions
-from memory.models import Agent
+from memory.models import Agent, Membership
 from memory.writing import operations
 from tests import steps
+from tests.admin.conftest import enrolled
 from tests.conftest import OPERATOR, drop_guards
 from tests.consent.visiting import (
     ADMIN,
@@ -38,6 +39,7 @@ from tests.consent.visiting import (
     request,
     with_link,
 )
+from tests.members import join
 from tests.privacy.marker import MARKER
 from tests.steps import ME, fresh, problems, signed_update
 
@@ -54,6 +56,15 @@ def test_the_page_of_a_request(agent: Agent, visitor: Client) -> None:
         assert word in text
     assert (buttons(text), "mail domain" in text) == (["Approve", "Deny"], False)
     assert "has the same mail domain as yours" in page(visitor, request(agent, Person(2, "pat@ACME.test"))[1])
+
+
+def test_the_page_says_which_role_a_member_has(agent: Agent, visitor: Client) -> None:
+    pat = enrolled("pat@acme.test")
+    join(person=pat, tenant=agent.tenant, role="auditor")
+    _, address = request(agent, Person(pat.pk, pat.email))
+    assert "<dd>pat@acme.test, auditor of the organisation acme in this service<br>" in page(visitor, address)
+    Membership.objects.update(role="owner")  # as SQL can do
+    assert "organisation acme" not in page(visitor, address)
 
 
 @pytest.mark.parametrize(

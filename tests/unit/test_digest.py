@@ -71,19 +71,22 @@ def test_a_digest_lists_what_needs_attention_in_the_persons_tenants(pat: Person,
     assert (message.to, message.subject) == (["pat@acme.test"], "Palimpsest: 1 agent needs attention")
     page = url("memory_agent_change", ada.pk)
     requests = f"{url('audit_accessrequest_changelist')}?agent=acme/ada&state__exact=requested"
-    session = url("refinement_refinementsession_change", RefinementSession.objects.get(agent=ada).pk)
+    last = RefinementSession.objects.get(agent=ada)
+    session = url("refinement_refinementsession_change", last.pk)
     assert AccessRequest.objects.count() == 1
     assert message.body == (
         "You get this daily mail because you chose it at http://127.0.0.1:8000/admin/account/.\n\nacme\n\n"
         f"- acme/ada: 1 access request waits. See:\n  {requests}\n"
         "- acme/ada: Its keys are suspended, so its runtime cannot store or read. Lift the suspension:\n"
         f"  {page}\n"
-        f"- acme/ada: Its last session failed: model unavailable. See the session:\n  {session}\n"
+        f"- acme/ada: Its last session failed: model unavailable. (since {last.closed_at:%d %B %Y at %H:%M} UTC) "
+        f"See the session:\n  {session}\n"
     )
     refining.change(ada, failures_in_a_row=0)
     later(DAY)
-    over = f"Over its budget since {since:%d %B %Y at %H:%M} UTC: {fresh(ada).core_tokens} of 100 tokens"
-    assert f"- acme/ada: {over}" in send()[0].body
+    [message] = send()
+    assert f"- acme/ada: Over its budget: {fresh(ada).core_tokens} of 100 tokens" in message.body
+    assert f"(since {since:%d %B %Y at %H:%M} UTC)" in message.body
 
 
 def test_a_digest_comes_once_in_a_period(pat: Person, ada: Agent) -> None:

@@ -1,5 +1,5 @@
-// Loads a part of a page again while something runs: <section data-live="URL" data-part="NAME" id="part-NAME">. It stops
-// when the new part has no data-live. It also scrolls wide pictures with data-from-end to their ends.
+// Loads the parts of a page again while something runs: <section data-live="URL" data-part="NAME" id="part-NAME">. It
+// stops when no new part has data-live. It also scrolls wide pictures with data-from-end to their ends.
 "use strict";
 (() => {
   const SECONDS = 3;
@@ -11,7 +11,7 @@
       const page = new DOMParser().parseFromString(await response.text(), "text/html");
       for (const old of document.querySelectorAll("[data-part]")) {
         const fresh = page.getElementById(old.id);
-        if (fresh) old.replaceWith(fresh);
+        if (fresh && !old.isEqualNode(fresh) && !old.querySelector("details[open]")) old.replaceWith(fresh);
       }
     } catch {
       /* the service may restart: try again */

@@ -1,6 +1,16 @@
-// Lets people choose a moment of the Time Machine with a slider or with the mouse, and loads the preview beside it.
+// Lets people choose a moment of the Time Machine with a slider or with the mouse, and loads the preview beside it. The
+// form's date is in local time, and the browser sends UTC.
 "use strict";
 addEventListener("DOMContentLoaded", () => {
+  const field = document.querySelector("input[name=moment]");
+  const inField = (at) => new Date(at - 60_000 * new Date(at).getTimezoneOffset()).toISOString().slice(0, 19);
+  if (field) {
+    field.labels[0].textContent = "Date and time";
+    if (field.defaultValue) field.value = inField(Date.parse(`${field.defaultValue}Z`));
+    field.form.addEventListener("formdata", ({ formData }) => {
+      if (formData.get("moment")) formData.set("moment", new Date(field.value).toISOString());
+    });
+  }
   const slider = document.getElementById("time-slider");
   if (!slider) return;
   const output = document.getElementById("time-chosen"), panel = document.getElementById("time-panel");
@@ -22,6 +32,7 @@ addEventListener("DOMContentLoaded", () => {
 
   function choose() {
     show();
+    field.value = inField(Number(slider.value));
     clearTimeout(waiting);
     waiting = setTimeout(load, 300, new Date(Number(slider.value)).toISOString(), ++asked);
   }

@@ -19,6 +19,7 @@ from audit.models import ActorKind, Change, State
 from config import at_once
 from config.errors import DomainError
 from config.plain import plain
+from memory.access.roles import roles_in
 from memory.consent import grants, links, notices, redaction, requests
 from memory.consent.links import Opened
 from memory.errors import InvalidLink
@@ -83,6 +84,7 @@ def _page(request: HttpRequest, opened: Opened, error: str = "") -> HttpResponse
     context |= {
         "consent_request": consent_request,
         "who": wording.requester(consent_request),
+        "role": _role(opened),
         "reason": wording.quoted(consent_request.reason),
         "until": opened.until if consent_request.is_removal else consent_request.decide_until,
         "agent": agent.label,
@@ -97,6 +99,12 @@ def _page(request: HttpRequest, opened: Opened, error: str = "") -> HttpResponse
         "csrf_token": get_token(request) if may_decide or may_revoke else "",  # sets the cookie
     }
     return HttpResponse(render_to_string(f"consent/{template}.html", context), status=409 if error else 200)
+
+
+def _role(opened: Opened) -> str:
+    """What the person who asks to read is here. "" if the person has no role that counts, or is no longer a member."""
+    role = roles_in(opened.agent.tenant).get(opened.request.person_id)
+    return f"{role} of the organisation {opened.agent.tenant} in this service" if role else ""
 
 
 def _template(opened: Opened) -> tuple[str, dict[str, Any]]:
