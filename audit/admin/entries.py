@@ -22,48 +22,46 @@ from memory.models import Agent
 from memory.time_machine.selection import Undone
 
 
-class RollBackEntry(LinkAction):
-    """A link to the Time Machine, with a preview of the rollback of this entry."""
+class Undo(LinkAction):
+    """A link to the Time Machine, with a preview of what is undone from this entry on."""
 
-    name, label, needs = "roll_back_entry", "Undo only this entry", Action.STEER
-
-    def is_offered(self, row: Any) -> bool:
-        return bool(row.has_agent and row.changes) and row.operation != Operation.REDACTED
-
-    def address(self, rows: Sequence[AuditEntry]) -> str:
-        return time_machine_url(rows[0].agent_id, "entry", rows[0].seq)
-
-
-class RollBackRest(LinkAction):
-    """A link to the Time Machine, with a preview of the rollback of this entry and the rest of its session."""
-
-    name, label, needs = "roll_back_rest", "Undo from here to the end of the session", Action.STEER
+    kind: ClassVar[str]
+    needs = Action.STEER
 
     def is_offered(self, row: Any) -> bool:
-        return bool(row.has_agent and row.changes and row.session)
+        return bool(row.has_agent and row.changes)
 
     def address(self, rows: Sequence[AuditEntry]) -> str:
-        return time_machine_url(rows[0].agent_id, "session_from", rows[0].seq)
+        return time_machine_url(rows[0].agent_id, self.kind, rows[0].seq)
 
 
-class RollBackBefore(LinkAction):
-    """A link to the Time Machine, with a preview of the rollback of this entry and all later entries."""
+class UndoEntry(Undo):
+    name, label, kind = "roll_back_entry", "Undo only this entry", "entry"
 
-    name, label = "roll_back_before", "Undo this entry and everything later"
-    needs, is_destructive = Action.STEER, True
+    def is_offered(self, row: Any) -> bool:
+        return super().is_offered(row) and row.operation != Operation.REDACTED
+
+
+class UndoRest(Undo):
+    name, label, kind = "roll_back_rest", "Undo from here to the end of the session", "session_from"
+
+    def is_offered(self, row: Any) -> bool:
+        return super().is_offered(row) and bool(row.session)
+
+
+class UndoLater(Undo):
+    name, label, kind = "roll_back_before", "Undo this entry and everything later", "from_entry"
+    is_destructive = True
 
     def is_offered(self, row: Any) -> bool:
         return bool(row.has_agent)
-
-    def address(self, rows: Sequence[AuditEntry]) -> str:
-        return time_machine_url(rows[0].agent_id, "from_entry", rows[0].seq)
 
 
 @register(AuditEntry)
 class EntryPage(ScopedAdmin):
     tenant = "tenant_id"
     deferred = ("sealed", "sealed_digest")
-    row_actions = (RollBackEntry(), RollBackRest(), RollBackBefore())
+    row_actions = (UndoEntry(), UndoRest(), UndoLater())
     main_actions, menu = (), "Undo"
     list_display = ("number", "owner", "operation_text", "actor", "session", "changes", "at")
     list_filter = (PeriodFilter, TenantFilter, AgentFilter, SessionFilter, "operation", "actor_kind")

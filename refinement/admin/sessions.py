@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from django.contrib.admin import register
+from django.db.models import QuerySet, Sum
 from django.http import HttpRequest
 from django.template.loader import render_to_string
 from django.urls import reverse
@@ -70,7 +71,8 @@ class SessionPage(ScopedAdmin):
     folded = ("Limits and model",)
 
     def status(self, request: HttpRequest, row: RefinementSession) -> Status:
-        undone = format_html(" Rolled back {}.", self.undone(row)) if row.undone_by else ""
+        text = " {}, then rolled back {}."
+        undone = format_html(text, row.outcome.capitalize(), self.undone(row)) if row.undone_by else ""
         text = '{} session of <a href="{}">{}</a> with {}, {}.{}'
         why, agent = self.why(row).capitalize(), reverse("admin:memory_agent_change", args=[row.agent_id])
         said = format_html(text, why, agent, row.agent.label, row.model, moment(row.opened_at), undone)
@@ -116,7 +118,7 @@ class SessionPage(ScopedAdmin):
         },
     )
     def result(self, session: RefinementSession) -> str:
-        return f"{session.outcome}, rolled back" if session.undone_by else str(session.outcome)
+        return "rolled back" if session.undone_by else str(session.outcome)
 
     @display(description="rolled back")
     def undone(self, session: RefinementSession) -> SafeString | None:
@@ -130,7 +132,8 @@ class SessionPage(ScopedAdmin):
 
     @display(description="why it ended so", empty_value="")
     def what_followed(self, session: RefinementSession) -> str:
-        return f"rolled back by entry {session.undone_by}" if session.undone_by else self.why_ended(session)
+        undone = f"{session.outcome}, then rolled back by entry {session.undone_by}"
+        return undone if session.undone_by else self.why_ended(session)
 
     @display(description="started because", ordering="trigger")
     def why(self, session: RefinementSession) -> str:
@@ -195,7 +198,13 @@ def _counts(session: RefinementSession) -> list[tuple[str, int]]:
         ("protected", session.protected),
         ("promoted", session.promoted),
         ("details left out of core", session.left_out),
+        ("memory changes in all", _entries(session).aggregate(sum=Sum("changes"))["sum"] or 0),
     ]
+
+
+def _entries(session: RefinementSession) -> QuerySet[AuditEntry]:
+    """The entries in which the session changed memories."""
+    return AuditEntry.objects.filter(agent_id=session.agent_id, session=session.number, changes__gt=0)
 
 
 def _costs(session: RefinementSession) -> list[tuple[str, str]]:
@@ -212,10 +221,11 @@ def _costs(session: RefinementSession) -> list[tuple[str, str]]:
 
 
 def _timeline(session: RefinementSession, *, may_undo: bool) -> SafeString:
-    """The calls of a session, each with the entries that it made: those since the call before it."""
+    """The calls of a session, each with the entries that it made: those since the call before it. The last call has the
+    entry of the session's end too."""
     steps: list[Any] = list(session.timeline.order_by("pk")[: MAX_STEPS + 1])
-    own = AuditEntry.objects.filter(agent_id=session.agent_id, session=session.number, changes__gt=0)
-    entries = list(own.order_by("seq").values_list("seq", "at", "operation", "distinct_tokens")[:MAX_STEPS])
+    own = _entries(session).order_by("seq")
+    entries = list(own.values_list("seq", "at", "operation", "distinct_tokens")[:MAX_STEPS])
     changed = changes.of_entries(session.agent_id, [seq for seq, *_ in entries])
     rows: list[Any] = []
     undone = Undone.of(session.agent)
@@ -226,8 +236,11 @@ def _timeline(session: RefinementSession, *, may_undo: bool) -> SafeString:
         rows.append((step, [_change(session, seq, changed[seq], undone) for seq in made]))
     opening = [each for each in entries if each[2] == Operation.DEDUPLICATED]
     if opening:
+        entries = [each for each in entries if each not in opening]
         first = {"at": session.opened_at, "name": "duplicates removed", "result": "ok", "core_tokens": opening[-1][3]}
         rows.insert(0, (first, [_change(session, seq, changed[seq], undone) for seq, *_ in opening]))
+    if rows and len(steps) <= MAX_STEPS:
+        rows[-1][1].extend(_change(session, seq, changed[seq], undone) for seq, *_ in entries)
     context = {"rows": rows, "agent_id": session.agent_id, "is_cut": len(steps) > MAX_STEPS, "may_undo": may_undo}
     shown = [each for _, found in rows for each in found]
     context |= {"undone": sum(1 for each in shown if each["undone_by"]), "made": len(shown)}

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from operator import itemgetter
 
 from django.db.models import F
 from django.template.loader import render_to_string
@@ -27,6 +28,7 @@ MOST_POINTS = 400
 MOST_NODES, MOST_STEPS = 60, 8  # of a lineage
 BOX = (132, 40)  # width and height of a memory in a lineage
 GAP = (56, 12)
+NAME_WIDTH = 14  # percent of a bar, for the name of a mark
 
 
 def ticks(most: int, steps: int = 4) -> list[int]:
@@ -175,9 +177,17 @@ def bar(tokens: int, marks: dict[str, int], *, before: int = 0) -> SafeString:
         "width": round(100 * tokens / most, 1),
         "width_before": round(100 * before / most, 1),
         "marks": [(name, value, round(100 * value / most, 1)) for name, value in marks.items()],
+        "names": _names({name: 100 * value / most for name, value in marks.items()}),
         "state": next((name for name in ("budget", "target") if tokens > marks.get(name, most)), "within"),
     }
     return SafeString(render_to_string("admin/parts/bar.html", context))
+
+
+def _names(places: dict[str, float]) -> list[tuple[str, float]]:
+    """The names of marks that have space at the left of their marks, each with its place in percent."""
+    ordered = sorted(places.items(), key=itemgetter(1))
+    before = [0.0, *(at for _, at in ordered)]
+    return [(name, round(at, 1)) for (name, at), last in zip(ordered, before, strict=False) if at - last >= NAME_WIDTH]
 
 
 @dataclass(frozen=True, slots=True)
