@@ -70,19 +70,18 @@ def test_a_request_is_approved_used_and_revoked(
     reader.page.get_by_label("For how long").select_option("15 minutes")
     reader.press("Send the request")
     reader.sees("The agent's steward or its runtime decides.", "Waits for a decision")
-    request = reader.page.url
 
     link = mailed_link()
     steward.open(link)
     steward.sees("May pat@acme.test read 1 memory of acme/ada?", PURPOSE, "15 minutes", "one memory and its history")
     assert steward.page.context.cookies(reader.window.origin + "/admin/") != [], "the form's cookie only"
-    steward.press("Approve")
+    steward.press("Approve for 15 minutes")
     steward.sees("The agent’s steward approved this", "has read nothing so far")
     letter = confirmation()
     assert "pat@acme.test asked to read one memory and its history. You approved this request on" in letter
     assert re.search(r"The access holds until \d+ \w+ 20\d\d at \d\d:\d\d UTC\. To revoke it earlier", letter)
 
-    reader.open(request)
+    expect(reader.page.get_by_role("button", name="Revoke")).to_be_visible(timeout=15_000)  # the page is live
     reader.sees("Active:")
     reader.follow("Open the memories")
     grant = reader.page.url

@@ -118,9 +118,9 @@ def test_the_slider_and_the_chart_fit_the_page_and_have_the_same_edges(walk: Wal
 
 def test_the_form_shows_only_the_field_of_the_choice(walk: Walk, past: Agent) -> None:
     walk.open(time_machine_url(past.pk))
-    for kind, label in (("moment", "Date and time in UTC"), ("import", "Number of the entry"), ("session", "Session")):
+    for kind, label in (("moment", "Date and time"), ("import", "Number of the entry"), ("session", "Session")):
         walk.page.get_by_label("Undo *").select_option(kind)
-        for each in ("Date and time in UTC", "Number of the entry", "Session"):
+        for each in ("Date and time", "Number of the entry", "Session"):
             expect(walk.page.get_by_label(each, exact=True)).to_be_visible(visible=each == label)
     walk.press("Preview")  # the latest session is chosen
     walk.sees("Preview: roll back session 1")

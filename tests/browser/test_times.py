@@ -1,12 +1,14 @@
 """Pages show times in the reader's own time zone, and in UTC under the mouse pointer."""
 
 import re
-from datetime import datetime
+from datetime import datetime, timedelta
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from django.urls import reverse
 from playwright.sync_api import expect
 
+from memory.admin.base.texts import time_machine_url
 from memory.models import Agent, Person
 from tests import steps
 from tests.admin.reading import asked, at, granted
@@ -46,6 +48,22 @@ def test_a_reader_in_utc_sees_the_times_of_the_server(new_window: NewWindow, pas
     window.sign_in(pat)
     window.open(at(past, asked(past, pat)))
     expect(window.page.locator("main time")).to_have_text(re.compile(r"^20\d\d-\d\d-\d\d \d\d:\d\d UTC$"))
+
+
+def test_a_moment_is_chosen_in_local_time(new_window: NewWindow, past: Agent, pat: Person) -> None:
+    join(person=pat, tenant=past.tenant, role="owner")
+    window = new_window(zone="Asia/Kolkata")
+    window.sign_in(pat)
+    window.open(time_machine_url(past.pk))
+    field = window.page.get_by_label("Date and time", exact=True)
+    expect(field).to_have_value("")
+    window.page.get_by_label("Moment").press("Home")
+    chosen = datetime.fromisoformat(field.input_value())
+    with window.leaving():
+        window.page.get_by_role("button", name="Preview").click()
+    sent = datetime.fromisoformat(parse_qs(urlsplit(window.page.url).query)["moment"][0])
+    assert chosen - sent.replace(tzinfo=None) == timedelta(hours=5, minutes=30)
+    expect(window.page.get_by_role("heading", name="Preview: undo everything after")).to_contain_text("GMT+5:30")
 
 
 def test_parts_that_come_later_show_local_times(new_window: NewWindow, past: Agent, pat: Person) -> None:
