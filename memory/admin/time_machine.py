@@ -4,42 +4,137 @@ The choice is in the URL, so that a person can open the preview again. The rollb
 audit trail has grown since the preview.
 """
 
-from math import ceil
+from datetime import UTC
 from typing import Any
 
+from django import forms
 from django.contrib import messages
-from django.db.models import OuterRef, Subquery, Sum
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.template.response import TemplateResponse
-from django.utils import timezone
 from django.utils.html import format_html
 from unfold.decorators import action
+from unfold.widgets import UnfoldAdminRadioSelectWidget
 
 from audit.models import AuditEntry, Change
 from config.errors import DomainError
 from config.templatetags.moments import moment
 from config.wording import several
 from memory.access.roles import Action
-from memory.admin import agent_parts
-from memory.admin.base import charts, links
+from memory.admin.base import links
+from memory.admin.base.forms import AdminForm
 from memory.admin.base.permissions import actor_of, permission
 from memory.admin.base.texts import time_machine_url
-from memory.admin.time_machine_forms import LABELS, OTHERS, ChooseForm, RollBackForm
+from memory.admin.time_machine_lists import latest
 from memory.errors import Conflict, Constitutional
 from memory.models import Agent
 from memory.time_machine import rollback
-from memory.time_machine.selection import Undone, What, entries_of
+from memory.time_machine.selection import What, entries_of
 from refinement import session as sessions
-from refinement import undone_sessions
-from refinement.models import Outcome, RefinementSession
 
-MAX_ENTRIES = 50  # entries in the list; for older entries, the person enters a number or a date
-MAX_SESSIONS = 10  # sessions in the list
+MAX_NUMBER = 2**53
+KINDS = {
+    "moment": "everything after a date and time",
+    "from_entry": "one entry and everything later",
+    "entry": "only one entry",
+    "session": "one session",
+    "session_from": "one entry and the rest of its session",
+    "import": "one import or migration",
+}
+LABELS = {
+    "moment": "undo everything after {}",
+    "from_entry": "undo entry {} and everything later",
+    "entry": "undo only entry {}",
+    "session": "roll back session {}",
+    "session_from": "undo entry {} and the rest of its session",
+    "import": "undo the import that began with entry {}",
+}
+OTHERS = {"entry": "from_entry", "from_entry": "entry"}  # the other choice for the same entry
 ADVICE = {
     Conflict.code: "Choose below what to do with the memories that later entries changed.",
     Constitutional.code: "The rollback changes protected memories. Tick the box below and give a reason.",
 }
+
+
+class ChooseForm(AdminForm):
+    """The form in which a person chooses what to roll back."""
+
+    shown_if = [
+        ("moment", "kind", "moment"),
+        ("session", "kind", "session"),
+        ("entry", "kind", "from_entry entry session_from import"),
+    ]
+    kind = forms.ChoiceField(choices=KINDS.items(), label="Undo", initial="moment")
+    moment = forms.DateTimeField(
+        required=False,
+        label="Date and time in UTC",  # time_machine.js makes it local
+        widget=forms.DateTimeInput({"type": "datetime-local", "step": 1}, format="%Y-%m-%dT%H:%M:%S"),
+    )
+    session = forms.IntegerField(
+        min_value=0,
+        max_value=MAX_NUMBER,
+        required=False,
+        widget=forms.Select,
+        help_text="one of the latest sessions; you can roll back an older session on its page",
+    )
+    entry = forms.IntegerField(
+        min_value=1,
+        max_value=MAX_NUMBER,
+        required=False,
+        label="Number of the entry",
+        help_text="for an import or a migration, the number of its first entry",
+    )
+
+    def clean(self) -> dict[str, Any]:
+        cleaned: dict[str, Any] = super().clean() or {}
+        kind = cleaned.get("kind", "")
+        name = kind if kind in self.fields else "entry"
+        at = cleaned.get(name)
+        if at is None:
+            if name not in self.errors:
+                self.add_error(name, "Enter a value.")
+        elif kind == "from_entry":
+            cleaned |= {"at": at, "what": What("since_entry", at - 1)}
+        elif kind:
+            cleaned |= {"at": at, "what": What(kind, at.astimezone(UTC) if kind == "moment" else at)}
+        return cleaned
+
+
+class RollBackForm(AdminForm):
+    """The form with the options of the rollback."""
+
+    conflicts = forms.ChoiceField(
+        choices=[
+            ("skip", "Leave these memories as they are"),
+            ("force", "Undo the later changes of these memories, too"),
+        ],
+        required=False,
+        label="Memories that later entries changed",
+        widget=UnfoldAdminRadioSelectWidget,
+    )
+    include_constitutional = forms.BooleanField(required=False, label="Also roll back protected memories")
+    reason = forms.CharField(
+        max_length=500,
+        required=False,
+        widget=forms.Textarea({"rows": 2}),
+        help_text="optional; the reason stays in the audit trail. Do not quote memories.",
+    )
+    head = forms.IntegerField(min_value=0, max_value=MAX_NUMBER, widget=forms.HiddenInput({"id": "head"}))
+
+    def keep_needed(self, figures: rollback.Figures) -> None:
+        """Remove the options that make no difference to this rollback."""
+        if not figures.conflicts:
+            del self.fields["conflicts"]
+        if figures.constitutional:
+            self.fields["reason"].help_text = "required for protected memories; the reason stays in the audit trail"
+        else:
+            del self.fields["include_constitutional"]
+
+    def clean(self) -> dict[str, Any]:
+        cleaned: dict[str, Any] = super().clean() or {}
+        if cleaned.get("include_constitutional") and not cleaned.get("reason"):
+            self.add_error("reason", "To roll back protected memories, give a reason.")
+        return cleaned
 
 
 class TimeMachinePage:
@@ -58,7 +153,7 @@ def _page(admin: Any, request: HttpRequest, agent: Agent) -> HttpResponse:
     if not choose.is_valid():
         if "panel" in request.GET:
             raise Http404
-        return _render(admin, request, agent, _latest(agent, choose))
+        return _render(admin, request, agent, latest(agent, choose))
     chosen = choose.cleaned_data
     what: What = chosen["what"]
     form, refusal = RollBackForm(request.POST or None), ""
@@ -80,7 +175,7 @@ def _page(admin: Any, request: HttpRequest, agent: Agent) -> HttpResponse:
     except DomainError as refused:
         if "panel" in request.GET:
             return render(request, "admin/parts/panel.html", context | {"refused": str(refused)})
-        context = _latest(agent, choose) | {"refused": refusal or str(refused)}
+        context = latest(agent, choose) | {"refused": refusal or str(refused)}
         return _render(admin, request, agent, context)
     if "panel" in request.GET:
         context["address"] = time_machine_url(agent.pk, "moment", chosen["at"].isoformat())
@@ -154,59 +249,3 @@ def _render(admin: Any, request: HttpRequest, agent: Agent, context: dict[str, A
         "agent_url": admin.row_url(agent),
     }
     return TemplateResponse(request, "admin/time_machine.html", base | context)
-
-
-def _latest(agent: Agent, choose: ChooseForm) -> dict[str, Any]:
-    """The form, and the latest entries and sessions, for the person to choose from.
-
-    Each undone entry or session has the number of the rollback that undid it.
-    """
-    undone = Undone.of(agent)
-    changing = AuditEntry.objects.filter(agent_id=agent.pk, changes__gt=0).defer("sealed", "sealed_digest")
-    entries = changing.order_by("-seq")[:MAX_ENTRIES]
-    own = changing.filter(session=OuterRef("number")).order_by().values("session")
-    ended = RefinementSession.objects.filter(agent=agent).exclude(outcome=Outcome.OPEN)
-    ended = ended.defer("shown", "plan", "summaries").annotate(
-        sum=Subquery(own.annotate(sum=Sum("changes")).values("sum"))
-    )
-    rows = [
-        (row, row.outcome.replace("_", " "), vars(row)["sum"] or 0) for row in ended.order_by("-number")[:MAX_SESSIONS]
-    ]
-    undone_sessions.mark([row for row, *_ in rows])
-    choose.fields["session"].widget.choices = [
-        (row.number, f"{row.number}: {row.opened_at:%Y-%m-%d}, {row.tokens_before:,} → {row.tokens_after:,} tokens")
-        for row, _, changes in rows
-        if changes and not row.undone_by
-    ]
-    return _timeline(agent, undone, list(entries)) | {
-        "choose": choose,
-        "entries": [(entry, entry.operation.replace("_", " "), undone.by(entry.seq)) for entry in entries],
-        "sessions": rows,
-    }
-
-
-def _timeline(agent: Agent, undone: Undone, latest: list[AuditEntry]) -> dict[str, Any]:
-    """The chart of core memory, whose marks lead to previews, and the moments that a person can choose."""
-    points = charts.points(agent)
-    if not points:
-        return {}
-    edits = [
-        charts.Mark(
-            entry.at,
-            entry.distinct_tokens,
-            time_machine_url(agent.pk, "entry", entry.seq),
-            f"entry {entry.seq}: {entry.operation.replace('_', ' ')}, {several(entry.changes, 'memory', 'memories')}",
-            "undone" if undone.by(entry.seq) else "edit",
-        )
-        for entry in reversed(latest)
-        if entry.session is None
-    ]
-    sessions = agent_parts.session_marks(
-        agent, MAX_ENTRIES, lambda row: time_machine_url(agent.pk, "session", row.number)
-    )
-    first, last = (1_000 * at.timestamp() for at in (points[0].at, max(timezone.now(), points[-1].at)))
-    step = max(1, int(last - first) // 1_000)  # milliseconds; a key moves the slider by one step
-    return {
-        "chart": charts.tokens_over_time(agent, points, [*edits, *sessions], name="Core memory over time"),
-        "slider": {"min": int(last) - step * ceil((last - first) / step), "max": int(last), "step": step},
-    }

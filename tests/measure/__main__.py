@@ -37,7 +37,7 @@ GOALS: dict[str, tuple[int | None, int]] = {  # the present limit, if there is o
 # 2 to the last one.
 PATH_GOALS: dict[str, dict[str, tuple[int | None, int]]] = {
     "remember": {"files": (23, 23), "functions": (89, 85), "queries": (10, 10), "transactions": (1, 1)},
-    "merge": {"files": (30, 29), "functions": (136, 119), "queries": (16, 16), "transactions": (1, 1)},
+    "merge": {"files": (30, 29), "functions": (135, 119), "queries": (16, 16), "transactions": (1, 1)},
     # The base of the admin pages is three files now instead of one.
     "rollback": {"files": (22, 20), "functions": (87, 85), "queries": (17, 17), "transactions": (1, 1)},
 }

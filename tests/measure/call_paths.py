@@ -1,7 +1,8 @@
 """Measure three call paths: `python -m tests.measure.call_paths` prints the figures as JSON.
 
-Run it in a process of its own: it uses temporary keys and a temporary SQLite database. Each path runs twice; the second
-run is measured, when all caches are filled. Counted are:
+Run it in a process of its own: it uses temporary keys and a temporary SQLite database. Each path runs three times, and
+the run with the fewest functions counts: all caches are filled, and none ends in it, as one does each minute. Counted
+are:
 
 - files and functions: the product's distinct functions that run, without lambdas, comprehensions and generator
   expressions;
@@ -16,6 +17,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from operator import itemgetter
 from types import CodeType, FrameType
 from typing import Any
 
@@ -30,7 +32,7 @@ measured: dict[str, Figures] = {}
 
 @contextmanager
 def recording(path: str) -> Iterator[None]:
-    """Measure the block. A later recording of the same path replaces an earlier one."""
+    """Measure the block. Of the recordings of a path, the one with the fewest functions counts."""
     from django.db import connection
     from django.test.utils import CaptureQueriesContext
 
@@ -47,12 +49,13 @@ def recording(path: str) -> Iterator[None]:
         finally:
             sys.setprofile(None)
     codes = {code for code in seen if code.co_filename.startswith(_FOLDERS) and not code.co_name.startswith("<")}
-    measured[path] = {
+    found = {
         "files": len({code.co_filename for code in codes}),
         "functions": len(codes),
         "queries": len(queries),
         "transactions": sum(query["sql"].startswith("BEGIN") for query in queries),
     }
+    measured[path] = min(measured.get(path, found), found, key=itemgetter("functions", "files"))
 
 
 def recorded_view(get_response: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -89,17 +92,18 @@ def main() -> None:
 
 
 def _remember(runtime: Any) -> None:
-    for text in ("Tea is hot.", "Milk is white."):
+    for text in ("Tea is hot.", "Milk is white.", "Salt is dry."):
         with recording("remember"):
             response = runtime.post("memories", {"content": text, "tags": ["kitchen"], "category": "behavioral"})
         assert response.status == 201, response.content
 
 
 def _merge(runtime: Any) -> None:
-    """Two merges in one session. The second is measured."""
+    """Three merges in one session."""
     pairs = [
         ("Ann Miller has owned the kettle since 2024-05-01.", "The kettle cost 30 euros."),
         ("Bob Smith has owned the boat since 2023-06-02.", "The boat cost 90 euros."),
+        ("Cal Jones has owned the piano since 2022-07-03.", "The piano cost 700 euros."),
     ]
     ids = [[runtime.post("memories", {"content": text}).json["id"] for text in pair] for pair in pairs]
     session = f"refinement-sessions/{runtime.post('refinement-sessions', {}).json['id']}"
@@ -113,7 +117,7 @@ def _merge(runtime: Any) -> None:
 
 
 def _roll_back(runtime: Any) -> None:
-    """A person takes back two discards. The second is measured."""
+    """A person takes back three discards."""
     from django.conf import settings
     from django.test import Client, override_settings
     from django.urls import reverse
@@ -129,7 +133,7 @@ def _roll_back(runtime: Any) -> None:
     assert sign_in(client, person).status_code == 302
     with override_settings(MIDDLEWARE=[*settings.MIDDLEWARE, f"{__name__}.recorded_view"]):
         client.handler.load_middleware()  # of this client only
-    for number in (1, 2):
+    for number in (1, 2, 3):
         assert runtime.delete(f"memories/{number}").status == 204
         agent.refresh_from_db()
         address = f"{reverse('admin:memory_agent_time_machine', args=[agent.pk])}?kind=entry&entry={agent.audit_seq}"
