@@ -243,9 +243,12 @@ def _with_calls(reply: Reply, request: Request) -> Reply:
 def _estimated(messages: Sequence[Message], reply: Reply) -> Usage:
     """An estimate of a call's tokens. It is needed for servers that do not report the tokens, so that the session's
     limit also applies there."""
-    arguments = json.dumps([call.arguments for call in reply.tool_calls], default=str)
-    return Usage(prompt=_prompt_tokens(messages), completion=tokens.count(reply.text + arguments))
+    return Usage(prompt=_prompt_tokens(messages), completion=tokens.count(reply.text + _written(reply.tool_calls)))
 
 
 def _prompt_tokens(messages: Sequence[Message]) -> int:
-    return sum(tokens.count(message.text) for message in messages)
+    return sum(tokens.count(message.text + _written(message.tool_calls)) for message in messages)
+
+
+def _written(calls: Sequence[ToolCall]) -> str:
+    return json.dumps([[call.id, call.name, call.arguments] for call in calls], default=str) if calls else ""

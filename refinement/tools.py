@@ -32,6 +32,8 @@ _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 _NUMBER = re.compile(r"#?(\d{1,18})(?:\.0+)?\Z")
 PREFIX = "functions."  # some models write it before the name of a tool
 MAX_ERRORS = 10  # in one message
+MAX_NAMES = 50  # of arguments, with unknown ones
+MAX_LIST = 25_000  # characters of a list as text
 MAX_EDITS = 100  # in one call of `apply`
 EDITING = [  # the tools that `apply` accepts
     *("consolidate_memories", "update_memory", "delete_memory", "demote_memory", "protect_memory", "promote_memory")
@@ -50,7 +52,9 @@ def _number(value: object) -> object:
 
 def _list(value: object) -> object:
     """Turn the text "[1, 2]" into a list. Other values do not change."""
-    return json_value(value) if isinstance(value, str) and value.lstrip().startswith("[") else value
+    if isinstance(value, str) and len(value) <= MAX_LIST and value.lstrip().startswith("["):
+        return json_value(value)
+    return value
 
 
 def _storable(text: str) -> str:
@@ -73,7 +77,8 @@ Number = Annotated[
     BeforeValidator(_number),
     Field(ge=1, lt=2**63, strict=True),
 ]
-Numbers = Annotated[list[Number], BeforeValidator(_list), Field(min_length=2, max_length=1_000)]
+# The first wrong item ends a check: a call can have 200,000 of them, and the agent is locked.
+Numbers = Annotated[list[Number], Field(fail_fast=True, min_length=2, max_length=1_000), BeforeValidator(_list)]
 Text = Annotated[Filled, Field(min_length=1, max_length=MAX_CONTENT)]
 Ignored = SkipJsonSchema[Any]  # an argument of earlier versions
 
@@ -89,6 +94,8 @@ class _Object(BaseModel):
         """Leave out a `reason` that the tool does not have, and optional arguments that are null."""
         if not isinstance(arguments, Mapping):
             return arguments
+        if len(arguments) > MAX_NAMES:
+            raise PydanticCustomError("too_many", "too many arguments")
         fields = cls.model_fields
         optional = {name for name, field in fields.items() if not field.is_required()}
         return {
@@ -181,6 +188,7 @@ class Apply(Arguments):
     by itself. So an edit that is refused does not stop the others. Together they count as at most one failed call."""
 
     edits: list[Annotated[Edit, _EDIT]] = Field(
+        fail_fast=True,
         min_length=1,
         max_length=MAX_EDITS,
         description='for example [{"tool": "demote_memory", "arguments": {"id": 12}}]',

@@ -64,7 +64,9 @@ class FiltersIn(Body):
 class SearchIn(FiltersIn):
     q = Text(max_length=MAX_QUERY, allow_blank=True, default="", help_text=QUERY)
     tags = List(child=Text(max_length=MAX_TAG), max_length=MAX_TAGS, required=False)
-    layers = List(child=Choice(Layer.values[:3]), min_length=1, required=False, help_text="default: all three")
+    layers = List(
+        child=Choice(Layer.values[:3]), min_length=1, max_length=3, required=False, help_text="default: all three"
+    )
     limit = Whole(min_value=1, max_value=MAX_FOUND, default=10)
 
 

@@ -25,8 +25,10 @@ NEAR_WORDS = 5
 
 # Nearness reorders only this many of the best memories. The number is fixed, so that a larger limit only adds results.
 _REORDERED = 50
-# Only this many words of a memory are checked for nearness.
+# Only this many words of a memory are checked for nearness, and this many places of each word of the query. Without the
+# second limit, 64 words can have thousands of places in each of 50 long memories.
 _LOOKED_AT = 4_096
+_MOST_PLACES = 100
 
 Terms = dict[int, float]
 
@@ -96,7 +98,7 @@ class Ranking:
     def nearest_first(self, ranked: list[tuple[float, int]], words: list[int]) -> list[tuple[float, int]]:
         """Reorder the best of the ranked memories. A memory moves up if neighbouring words of the query are near each
         other in the memory."""
-        pairs = [pair for pair in pairwise(words) if pair[0] != pair[1]]
+        pairs = list({frozenset(pair): pair for pair in pairwise(words) if pair[0] != pair[1]}.values())
         if not pairs:
             return ranked
         first = [(score + self._nearness(number, pairs), number) for score, number in ranked[:_REORDERED]]
@@ -141,7 +143,9 @@ def _places(terms: Iterable[int], pairs: list[tuple[int, int]]) -> dict[int, lis
     places: dict[int, list[int]] = {}
     for place, term in enumerate(terms):
         if term in wanted:
-            places.setdefault(term, []).append(place)
+            found = places.setdefault(term, [])
+            if len(found) < _MOST_PLACES:
+                found.append(place)
     return places
 
 

@@ -53,7 +53,7 @@ class _ToolUse(http.Wire):
 
 
 class _Answer(_Cost):
-    content: list[Annotated[_Text | _ToolUse, Field(discriminator="type")]]
+    content: http.Few[Annotated[_Text | _ToolUse, Field(discriminator="type")]]
     stop_reason: str | None = None
 
     @field_validator("content", mode="before")

@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from itertools import chain
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar
 
 import httpx
 import stamina
@@ -76,6 +76,9 @@ stamina.instrumentation.set_on_retry_hooks([_log_retry])  # instead of stamina's
 # --- a reply
 
 Count = Annotated[int, Field(ge=0, le=10**12)]
+Part = TypeVar("Part")
+# The first wrong item ends a check: a reply can have a million, and each of their errors needs a kilobyte.
+Few = Annotated[list[Part], Field(fail_fast=True, max_length=20_000)]
 
 
 class Wire(BaseModel):

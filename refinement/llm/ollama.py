@@ -30,7 +30,7 @@ class _Cost(http.Cost):
 
 class _Message(http.Wire):
     content: str | None = None
-    tool_calls: list[openai.RequestedCall] | None = None
+    tool_calls: http.Few[openai.RequestedCall] | None = None
 
 
 class _Answer(_Cost):

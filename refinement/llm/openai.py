@@ -51,7 +51,7 @@ class RequestedCall(http.Wire):
 class _Message(http.Wire):
     content: str | None = None
     refusal: str | None = None
-    tool_calls: list[RequestedCall] | None = None
+    tool_calls: http.Few[RequestedCall] | None = None
 
 
 class _Choice(http.Wire):
@@ -60,7 +60,7 @@ class _Choice(http.Wire):
 
 
 class _Answer(_Cost):
-    choices: list[_Choice]
+    choices: http.Few[_Choice]
 
 
 class OpenAI(http.HttpModel):

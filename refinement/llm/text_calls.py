@@ -8,7 +8,8 @@ from typing import Any
 from refinement.llm.base import json_value
 
 _THINKING = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
-_BETWEEN = re.compile(r"(?:[\s,;]|```\w*|</?tool_calls?>)*")  # what may be written around and between calls
+# What may be written around and between calls. It never goes back, which would need a gigabyte of RAM.
+_BETWEEN = re.compile(r"(?:[\s,;]++|```\w*+|</?tool_calls?>)*+")
 _ARGUMENTS = ("arguments", "parameters")
 _decoder = json.JSONDecoder()
 

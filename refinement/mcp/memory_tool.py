@@ -11,7 +11,7 @@ from typing import Any
 from rest_framework import serializers, status
 
 from audit.trail import Actor
-from memory.api.base.bodies import Body, Text
+from memory.api.base.bodies import Body, List, Text
 from memory.errors import PathTaken
 from memory.models import Agent, Store
 from memory.search import stores as reading
@@ -38,7 +38,7 @@ class ToolError(Refused):
 
 class ViewIn(Body):
     path = Text()
-    view_range = serializers.ListField(child=serializers.IntegerField(), min_length=2, max_length=2, required=False)
+    view_range = List(child=serializers.IntegerField(), min_length=2, max_length=2, required=False)
 
 
 class CreateIn(Body):

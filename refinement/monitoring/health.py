@@ -13,7 +13,7 @@ from django.db.migrations.recorder import MigrationRecorder
 from django.http import HttpRequest, JsonResponse
 from django.views.decorators.http import require_safe
 
-from config import PROGRAM, __version__, queue
+from config import PROGRAM, __version__, at_once, queue
 from config.database import advice
 from config.errors import ConfigurationError
 from config.keyring import keyring
@@ -29,6 +29,7 @@ def alive(_: HttpRequest) -> JsonResponse:
     return JsonResponse({"status": OK})
 
 
+@at_once.limited  # if Redis hangs, an answer takes seconds
 @require_safe
 def ready(_: HttpRequest) -> JsonResponse:
     """Whether the service is ready. The status is 200 if the database answers and has all migrations, the keys are

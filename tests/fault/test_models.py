@@ -10,8 +10,9 @@ from email.utils import formatdate
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
-from refinement.llm import base, http
+from refinement.llm import anthropic, base, http, ollama, openai
 from refinement.llm.anthropic import Anthropic
 from refinement.llm.base import ModelError, ModelRefused, ModelReplyInvalid, ModelTimedOut, ModelUnavailable
 from refinement.llm.ollama import Ollama
@@ -247,6 +248,15 @@ def test_arguments_that_are_not_an_object_are_none(provider: str) -> None:
     with ModelServer([calls]) as server:
         reply = complete(server, provider)
     assert [call.arguments for call in reply.tool_calls] == [None] * 6 + [{"id": 3}]
+
+
+@pytest.mark.parametrize("adapter", [openai, anthropic, ollama])
+def test_a_check_of_a_reply_ends_at_the_first_wrong_item(adapter: Any) -> None:
+    """A million wrong items took gigabytes, because each error is kept."""
+    wrong = {"choices": [0, 0], "content": [0, 0], "message": {"tool_calls": [0, 0]}, "done": True}
+    with pytest.raises(ValidationError) as refused:
+        adapter._Answer.model_validate(wrong)
+    assert refused.value.error_count() == 1
 
 
 def test_all_of_ten_thousand_calls_in_one_reply_are_read(provider: str) -> None:

@@ -251,6 +251,13 @@ def test_model_tokens_end_the_session(play: Play) -> None:
     assert (session.model_calls, session.prompt_tokens, session.completion_tokens) == (2, 10_000, 4_000)
 
 
+def test_calls_are_a_part_of_the_next_prompt(play: Play) -> None:
+    """Their ids and arguments are sent back. A server that does not count them got 300 MB in each request."""
+    long = Call("search_memories", {"query": "x " * 40_000})
+    session = play(Say(calls=(long,), usage=Spent(1, 1)), max_model_tokens=20_000)
+    assert (*ending(session), session.model_calls) == (Outcome.INCOMPLETE, "limit_model_tokens", 1)
+
+
 @EACH_PROTOCOL
 def test_tokens_of_an_invalid_reply_are_counted(play: Play) -> None:
     def spoil(reply: dict[str, Any]) -> dict[str, Any]:

@@ -78,12 +78,14 @@ def main() -> None:
     from django.conf import settings
     from django.core.management import call_command
 
+    from memory.writing import edits
     from tests.api.calling import Caller
     from tests.commands.calling import run
 
     settings.ALLOWED_HOSTS = ["testserver"]
     settings.PASSWORD_HASHERS = ["tests.admin.conftest.Quick"]
     call_command("migrate", verbosity=0)
+    edits.LONG = float("inf")  # seconds: on a busy machine, an edit would pause after its end
     runtime = Caller(run("create_agent", "acme/ada", "--model", "builtin/dedupe").json["key"])
     _remember(runtime)
     _merge(runtime)

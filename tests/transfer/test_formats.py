@@ -16,7 +16,7 @@ from memory.policy.validation import Draft, checked_content
 from memory.transfer.formats import letta, mem0
 from memory.transfer.formats.json_file import MAX_ENTRY
 from memory.transfer.formats.pages import MAX_LENGTH, Value, as_list, split_front_matter
-from memory.transfer.formats.parts import HERE, Found, LeftOut, Names, Unfit, decoded, fit, in_parts, tidy
+from memory.transfer.formats.parts import HERE, Found, LeftOut, Names, Unfit, decoded, fit, in_parts, says_nothing, tidy
 from memory.transfer.reading import detect
 from memory.transfer.systems import SYSTEMS
 from tests.growth import growth
@@ -269,3 +269,9 @@ def test_damaged_files_become_memories_or_a_reason(systems: tuple[str, ...], pat
     start, end = sorted(drawn.draw(st.tuples(st.integers(0, len(content)), st.integers(0, len(content)))))
     damaged = content[:start] + drawn.draw(data) + content[end:]
     check_all({str(Path(*path.relative_to(TREES).parts[2:])): damaged}, systems)
+
+
+def test_a_text_without_words_says_nothing_and_is_checked_in_linear_time() -> None:
+    assert says_nothing("# Tea\n  \n@a.md @b.md\n===\n----\n##\n")
+    assert [says_nothing(text) for text in ("tea", "@a b", "-- ", "#tea", "= x")] == [False] * 5
+    assert growth(lambda size: says_nothing(f"{' ' * size}x"), 2_000) < 10

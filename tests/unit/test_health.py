@@ -14,7 +14,7 @@ from django.db.migrations.recorder import MigrationRecorder
 from django.test import Client
 from django_q.models import Schedule
 
-from config import __version__, queue
+from config import __version__, at_once, queue
 from config.database import advice
 from memory.models import Agent
 from refinement.models import Provider
@@ -40,6 +40,14 @@ def client(settings: Any) -> Client:
 def ready(client: Client, part: str) -> tuple[int, str]:
     response = client.get("/readyz")
     return response.status_code, response.json()[part]
+
+
+def test_one_address_occupies_few_threads(client: Client, settings: Any) -> None:
+    settings.WEB_THREADS = 4
+    assert at_once.begin({("page", "127.0.0.1"): 1})
+    assert client.get("/readyz").status_code == 429
+    at_once.end([("page", "127.0.0.1")])
+    assert client.get("/healthz").status_code == 200
 
 
 def test_healthz_needs_no_database_and_no_keys(client: Client, settings: Any, tmp_path: Path) -> None:

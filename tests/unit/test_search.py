@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from memory.errors import SlowSearch
-from memory.search import holdings, selection, words
+from memory.search import holdings, ranking, selection, words
 from memory.search.holdings import Document
 from memory.search.index import MOST_WORK, WORD_LIMIT, Index
 from memory.search.query import QUERY_LIMIT, Query, parse
@@ -281,6 +281,14 @@ def test_a_long_series_of_combining_marks_is_cut_before_it_is_normalized() -> No
     hostile = "\u0344" * 5_000 + "\u0327" * 5_000
     assert len(words.nfkc(f"tea{hostile}, {hostile}")) < 200
     assert words.nfkc("e\u0301" * 100) == "\u00e9" * 100
+
+
+def test_nearness_looks_at_few_places_and_at_a_pair_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """64 forms of two words took nine seconds in 50 long memories."""
+    index, looked = index_of("connect adopt " * 2_000), []
+    monkeypatch.setattr(ranking, "_gap", lambda one, other: looked.append(len(one) + len(other)) or 1)
+    assert numbers(index, "connect adopt connects adopts connected adopted") == [1]
+    assert looked == [200]
 
 
 def test_many_stop_words_are_found_in_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,7 @@
 """Tool calls that a model wrote as text."""
 
+import tracemalloc
+
 import pytest
 
 from refinement.llm.text_calls import calls_in
@@ -24,6 +26,14 @@ CALLS = [(None, "delete_memory", {"id": 1}), (None, "functions.protect_memory", 
 def test_a_text_of_calls_is_read(text: str) -> None:
     assert calls_in(text, OFFERED) == CALLS
     assert calls_in(f'{text}\n{{"name": "delete_memory", "argu', OFFERED, is_cut=True) == CALLS
+
+
+def test_many_signs_between_calls_need_no_memory() -> None:
+    """8 MB of commas took a gigabyte."""
+    tracemalloc.start()
+    assert calls_in("," * 1_000_000, OFFERED) == []
+    assert tracemalloc.get_traced_memory()[1] < 2_000_000, "bytes"
+    tracemalloc.stop()
 
 
 @pytest.mark.parametrize(

@@ -153,3 +153,13 @@ def test_an_empty_search_is_refused() -> None:
 def test_thousands_of_wrong_arguments_give_a_short_error() -> None:
     assert len(problem("consolidate_memories", MERGE | {"ids_to_merge": [MARK] * 1_000})) < 2_000
     assert len(problem("delete_memory", {"id": 1} | {f"{MARK}{n}": n for n in range(10_000)})) < 2_000
+
+
+def test_a_check_ends_at_the_first_wrong_item_and_reads_no_long_text() -> None:
+    """A check of 8 MB took half a minute, while the agent was locked."""
+    found = problem("consolidate_memories", MERGE | {"ids_to_merge": [MARK] * 3})
+    assert "ids_to_merge.0" in found
+    assert "ids_to_merge.1" not in found
+    assert "edits.1" not in problem("apply", {"edits": [{}, {}]})
+    assert "valid list" in problem("consolidate_memories", MERGE | {"ids_to_merge": f"[{'1, ' * 9_000}1]"})
+    assert "too many arguments" in problem("delete_memory", {str(number): 1 for number in range(51)})

@@ -167,7 +167,7 @@ _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _HEADING = re.compile(r" {0,3}(#{1,6})(?:[ \t]|$)")
 _ENDS = re.compile(r"(?:conclusion|summary)s?", re.IGNORECASE)  # such a section needs the section before it
 # A line with only a heading, imports or a horizontal rule.
-_SAYS_NOTHING = re.compile(r"\s*(?:#{1,6}\s.*|#{1,6}|@\S+(?:\s+@\S+)*|=+|-{3,})?\s*$")
+_SAYS_NOTHING = re.compile(r"#{1,6}(?:\s.*)?|@\S+(?:\s+@\S+)*|=+|-{3,}|")
 
 
 @dataclass(slots=True)
@@ -189,7 +189,7 @@ class Names:
 
 def says_nothing(text: str) -> bool:
     """Return whether a text has only headings and imports."""
-    return all(_SAYS_NOTHING.match(line) for line in text.splitlines())
+    return all(_SAYS_NOTHING.fullmatch(line.strip()) for line in text.splitlines())
 
 
 def in_parts(whole: Found, text: str, between: str = "-") -> Iterator[Found]:
