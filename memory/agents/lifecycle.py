@@ -36,6 +36,7 @@ FILES = ("memory_path", "vault_path")  # paths on disk, which need the consent o
 TOKENS = ("budget_tokens", "target_tokens")
 MAX_INT = 2**31 - 1  # the largest value of an integer column
 MAX_CONTEXT = 2_000_000  # the largest limit for the log tokens that gc sends to the model
+RETRIES = ("failures_in_a_row", "quiet_until", "quiet_below_tokens")
 MOST_KEYS = 50  # of an agent; a claim ends them in one transaction
 MODEL = re.compile(r"[\w.:/@+-]+", re.ASCII)
 MIN_INTERVAL, MAX_INTERVAL = timedelta(hours=1), timedelta(days=3_652)  # between refinements; up to ten years
@@ -293,7 +294,8 @@ def change(agent: Agent, actor: Actor, *, proposal: int = 0, **settings: Any) ->
                 set_cadence(row)
             if "vault_path" in changed:
                 _leave_vault(before, row)
-            _save(row, changed)
+            _try_again(row, changed, is_own=actor.kind == ActorKind.AGENT and not proposal)
+            _save(row, [*changed, *RETRIES])
             if "embedder" in changed:
                 embedding.restart(row)
             elif "former_embedder" in changed:
@@ -303,6 +305,15 @@ def change(agent: Agent, actor: Actor, *, proposal: int = 0, **settings: Any) ->
             edit.finish(always=True)
             letters.notify_change(before, edit.seq, changed)
         return row
+
+
+def _try_again(agent: Agent, changed: Collection[str], *, is_own: bool) -> None:
+    """After a change of the model, forget the failures with the former one. If `is_own` is true, the agent's own key
+    changed it, and nothing is forgotten: each attempt may cost money."""
+    if "model" in changed and agent.failures_in_a_row and not is_own:
+        agent.failures_in_a_row, agent.quiet_until, agent.quiet_below_tokens = 0, None, None
+        if agent.due_reason == DueReason.RETRY:
+            agent.due_at = timezone.now()
 
 
 def _resolved(name: str, path: str, *, is_agreed: bool) -> str:

@@ -16,7 +16,7 @@ from refinement import session as sessions
 from refinement.errors import BackingOff
 from refinement.models import Driver, Outcome, RefinementSession
 from tests.refining import change, fill, filler, opened
-from tests.steps import PERSON, fresh, remember
+from tests.steps import ME, PERSON, fresh, remember
 
 pytestmark = pytest.mark.database
 
@@ -127,6 +127,13 @@ def test_after_a_bad_session_the_next_is_due_in_an_hour(ada: Agent, outcome: str
 def test_after_failures_the_cooldown_doubles_up_to_seven_days(ada: Agent) -> None:
     waits = [closed(ada, Outcome.FAILED)[0] for _ in range(12)]
     assert waits == [HOUR * 2**n for n in range(8)] + [WEEK] * 4
+
+
+def test_a_new_model_is_tried_at_once_unless_the_agents_own_key_named_it(ada: Agent) -> None:
+    for actor, at_once in ((ME, False), (PERSON, True)):
+        assert closed(ada, Outcome.FAILED)[1] == DueReason.RETRY
+        lifecycle.change(fresh(ada), actor, model=f"ollama/{actor.kind}")
+        assert (due(), fresh(ada).failures_in_a_row == 0) == (["acme/ada"] * at_once, at_once)
 
 
 def test_growth_does_not_make_a_retry_earlier(ada: Agent) -> None:
