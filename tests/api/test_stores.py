@@ -279,6 +279,12 @@ BAD: list[tuple[str, str, Any]] = [
 ]
 
 
+def test_pairs_are_counted_before_they_are_checked(ask: Client) -> None:
+    """200,000 wrong pairs took half a minute."""
+    wrong = ask("POST", "memory_stores", {"name": "x", "metadata": dict.fromkeys(map(str, range(33)), 1)})
+    assert "must have at most 16 pairs" in wrong.json["error"]["message"]
+
+
 @pytest.mark.parametrize(("method", "path", "body"), BAD)
 def test_a_bad_request_is_refused(ask: Client, method: str, path: str, body: Any) -> None:
     assert error(ask(method, path.format(ask.store(a="x")), body)) == (400, "invalid_request_error")

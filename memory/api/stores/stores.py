@@ -12,21 +12,32 @@ from memory.api.stores.wire import PageQuery, StoresView, cursor, number_of, pag
 from memory.models import Agent, Store, TenantKey
 from memory.policy import switches
 from memory.writing import stores
-from memory.writing.stores import About
+from memory.writing.stores import MAX_PAIRS, About
 
 _NUMBER = re.compile(r"\d{1,16}")
+
+
+class Metadata(serializers.DictField):
+    """Pairs of texts. Their number is checked first: each wrong pair makes an error. A change can also remove pairs."""
+
+    default_error_messages = {"too_many": f"must have at most {MAX_PAIRS} pairs"}
+
+    def to_internal_value(self, data: Any) -> Any:
+        if isinstance(data, dict) and len(data) > 2 * MAX_PAIRS:
+            self.fail("too_many")
+        return super().to_internal_value(data)
 
 
 class StoreIn(Body):
     name = Text()
     description = Text(required=False, allow_blank=True, allow_null=True)
-    metadata = serializers.DictField(child=Text(allow_blank=True), required=False, allow_null=True)
+    metadata = Metadata(child=Text(allow_blank=True), required=False, allow_null=True)
 
 
 class StoreChangeIn(Body):
     name = Text(required=False, allow_null=True)
     description = Text(required=False, allow_blank=True, allow_null=True)
-    metadata = serializers.DictField(child=Text(allow_blank=True, allow_null=True), required=False, allow_null=True)
+    metadata = Metadata(child=Text(allow_blank=True, allow_null=True), required=False, allow_null=True)
 
 
 class StoresQuery(PageQuery):
