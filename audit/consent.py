@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import Q, QuerySet
+from django.db.models import Count, Q, QuerySet
 from django.utils import timezone
 
 from audit import guards, verify
@@ -145,7 +145,9 @@ def open_and_active(rows: QuerySet[AccessRequest]) -> tuple[int, int]:
     """How many of these requests to read are open, and how many are active grants."""
     now = timezone.now()
     is_open = Q(state=State.REQUESTED, asked_at__gt=now - LAPSES)
-    return rows.filter(is_open).count(), rows.filter(state=State.ACTIVE, until__gt=now).count()
+    is_active = Q(state=State.ACTIVE, until__gt=now)
+    found = rows.aggregate(opened=Count("pk", filter=is_open), active=Count("pk", filter=is_active))
+    return found["opened"], found["active"]
 
 
 def requests(agent_id: int, since: int = 1) -> dict[int, Request]:

@@ -26,7 +26,6 @@ from django_q.scheduler import scheduler
 from django_q.signing import BadSignature, SignedPackage
 from django_q.tasks import async_task
 
-from config import PROGRAM
 from config.errors import USAGE, ConfigurationError, DomainError
 
 log = structlog.get_logger("palimpsest.queue")
@@ -263,7 +262,7 @@ def unattended() -> str:
     """The reason why queued tasks are not carried out. It is "" while a worker regularly looks for due agents."""
     expected = next_sweep()
     if expected is None:
-        return f"no worker has started yet: start '{PROGRAM} worker'"
+        return "no worker has started yet"
     if not -timedelta(minutes=settings.SWEEP_MINUTES) <= timezone.now() - expected <= LATE:
         return f"no worker has looked for due agents since {expected:%Y-%m-%d %H:%M:%S} UTC"
     return ""

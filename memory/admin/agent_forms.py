@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from django import forms
+from django.utils.duration import duration_string
 
 from memory.admin.base.forms import AdminForm, TenantChoiceForm
 from memory.admin.base.help_texts import LIMITS
@@ -23,6 +24,16 @@ RARELY_SET = {
 }
 
 
+INTERVALS = [
+    ("", "only when core memory is over its budget, or when somebody asks"),
+    ("1 00:00:00", "every day"),
+    ("3 00:00:00", "every 3 days"),
+    ("7 00:00:00", "every week"),
+    ("14 00:00:00", "every 2 weeks"),
+    ("28 00:00:00", "every 4 weeks"),
+]
+
+
 class BudgetForm(LimitsForm):
     default_text = "the tenant's limit, or {} if the tenant has no limit"
     budget_tokens = whole_number(
@@ -36,11 +47,7 @@ class BudgetForm(LimitsForm):
         label="Target, in tokens",
     )
     refine_every = forms.DurationField(
-        label="Time between refinements",
-        required=False,
-        initial="7 00:00:00",
-        help_text="time between two refinements, as days and hours:minutes:seconds, such as 7 00:00:00. It must be "
-        "from one hour to ten years. If it is empty, no refinement is due by date",
+        label="Refinement", required=False, initial="7 00:00:00", widget=forms.Select(choices=INTERVALS)
     )
     last_n = whole_number(
         "how many of the newest entries gc always keeps; 0: see below", label="Newest entries to keep"
@@ -54,6 +61,13 @@ class BudgetForm(LimitsForm):
         most=lifecycle.MAX_CONTEXT,
         label="Context of the model, in tokens",
     )
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        present = self.initial.get("refine_every")
+        if present and duration_string(present) not in dict(INTERVALS):  # set over the API
+            choices = [*INTERVALS, (duration_string(present), f"every {present}")]
+            self.fields["refine_every"].widget.choices = choices
 
     def clean(self) -> dict[str, Any]:
         """Replace an empty `last_n` or `max_entries` with 0."""
@@ -83,15 +97,14 @@ class ModelChoiceForm(AdminForm):
     shown_if = [("other_model", "model", "")]
     model = forms.ChoiceField(
         required=False,
-        help_text="the models that this service can call, and the present one. The provider can read memories when "
-        "they are refined. builtin/dedupe merges near duplicates, and builtin/archive moves memories beneath: both "
-        "need no provider",
+        help_text="The provider can read memories when they are refined. builtin/dedupe merges near duplicates, and "
+        "builtin/archive moves memories beneath: both need no provider",
     )
     other_model = forms.CharField(max_length=200, required=False, label="Another model")
 
     def __init__(self, *args: Any, models: Iterable[str], providers: Iterable[str], **options: Any) -> None:
         super().__init__(*args, **options)
-        choices = [("", "Another model: write it below"), *((each, each) for each in models)]
+        choices = [*((each, each) for each in models), ("", "another model")]
         self.fields["model"].choices = choices  # type: ignore[attr-defined]
         self.fields["other_model"].help_text = (
             "a model that is not in the list, as provider/model-name. This service has a configuration for these "

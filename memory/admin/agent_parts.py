@@ -7,10 +7,11 @@ from django.http import HttpRequest
 from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils import timezone
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from audit.models import AuditEntry, Change, Operation
+from config.queue import unattended
 from config.templatetags.moments import moment
 from config.wording import several
 from memory.admin.base import charts, links
@@ -22,6 +23,7 @@ from refinement.models import Outcome, RefinementSession, Waiting
 from refinement.notices import attention, webhooks
 
 MARKED = 60  # latest sessions that the chart marks
+SESSIONS_OF_TREND = 4
 MERGES = 4  # latest merges in the picture of the lineage
 LISTS = {
     "Memories": "memory.Memory",
@@ -35,10 +37,12 @@ LISTS = {
 def parts(agent: Agent, notes: list[str]) -> list[Part]:
     """`notes` has sentences about what waits for a decision."""
     is_running = RefinementSession.objects.filter(agent=agent, outcome=Outcome.OPEN).exists()
-    found = [Part("summary", "Core memory", _summary(agent, notes), live=is_running)]
+    waiting = format_html_join("", '<p class="mb-2">{}</p>', ([note] for note in notes))
+    found = [Part("waiting", "Waits for a decision", waiting)] if notes else []
+    found.append(Part("summary", "Core memory", _summary(agent), live=is_running))
     marks = session_marks(agent, MARKED)
     if chart := charts.tokens_over_time(agent, charts.points(agent), marks, name="Core memory over time"):
-        found.append(Part("chart", "Core memory over time", chart))
+        found.append(Part("chart", "Core memory over time", chart + _trend(marks)))
     if (merged := _merged(agent)) and (picture := charts.lineage(agent, merged)):
         found.append(Part("lineage", "Latest merges", picture))
     return found
@@ -59,6 +63,16 @@ def session_marks(agent: Agent, most: int, url: Callable[[RefinementSession], st
         )
         for row in reversed(rows)
     ]
+
+
+def _trend(marks: list[charts.Mark]) -> SafeString:
+    """A sentence if core memory was larger after each of the last completed sessions than after the one before it."""
+    sizes = [mark.tokens for mark in marks if mark.kind == Outcome.COMPLETED][-SESSIONS_OF_TREND:]
+    if len(sizes) < SESSIONS_OF_TREND or sizes != sorted(set(sizes)):
+        return SafeString("")
+    text = "Core memory grows faster than refinement shortens it: {} tokens more in {} sessions."
+    advice = "A larger budget or another model can help."
+    return format_html(f'<p class="pal-help">{text} {advice}</p>', f"{sizes[-1] - sizes[0]:,}", len(sizes) - 1)
 
 
 def _result(session: RefinementSession) -> str:
@@ -95,7 +109,7 @@ def status(agent: Agent, state: str | None) -> Status:
     return Status(label, meaning, f"Core memory has {tokens:,} tokens: {where}.")
 
 
-def _summary(agent: Agent, notes: list[str]) -> SafeString:
+def _summary(agent: Agent) -> SafeString:
     floor = limits.floor(agent.retention, agent.target_tokens, agent.high_water_tokens)
     marks = {"floor": floor, "target": agent.target_tokens, "budget": agent.budget_tokens}
     last = RefinementSession.objects.filter(agent=agent).order_by("-number").first()
@@ -106,7 +120,7 @@ def _summary(agent: Agent, notes: list[str]) -> SafeString:
         "agent": agent,
         "attention": attention.items([agent.tenant_id], 1, pk=agent.pk),
         "page": webhooks.admin_path(agent),
-        "notes": notes,
+        "waits": unattended(),
         "bar": charts.bar(agent.core_tokens, marks),
         "due": why_due(agent, problem),
         "problem": problem,

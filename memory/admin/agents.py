@@ -17,6 +17,7 @@ from django.utils.safestring import SafeString
 from unfold.decorators import action, display
 
 from audit.consent import PROPOSABLE
+from config.queue import unattended
 from config.templatetags.moments import moment
 from config.wording import several
 from memory.access.roles import Action
@@ -60,9 +61,9 @@ class AttentionFilter(SimpleListFilter):
 class AgentPage(TimeMachinePage, ScopedAdmin):
     tenant = "tenant_id"
     row_actions = (
+        agent_actions.Resume(),  # the main button of a paused agent
         agent_actions.RefineNow(),
         agent_actions.Pause(),
-        agent_actions.Resume(),
         agent_actions.SuspendKeys(),
         agent_actions.LiftSuspension(),
         agent_actions.Verify(),
@@ -92,7 +93,7 @@ class AgentPage(TimeMachinePage, ScopedAdmin):
     }
     folded = ("Files", "Trail")
 
-    main_actions = ("refine_now", "pause", "resume", "lift_suspension")
+    main_actions = ("refine_now", "pause", "resume", "lift_suspension", "withdraw_proposal")
 
     def tabs(self, request: HttpRequest, row: Agent) -> list[tuple[str, str]]:
         return agent_parts.tabs(request, row)
@@ -142,7 +143,8 @@ class AgentPage(TimeMachinePage, ScopedAdmin):
             agent, key = lifecycle.create(tenant.slug, slug, actor=actor, tenant_id=tenant.pk, **values)
             return _first_key_page(request, agent, key, self.row_url(agent))
 
-        tenants, initial = visible_tenants(request, Action.CONFIGURE), {"tenant": request.GET.get("tenant")}
+        tenants = visible_tenants(request, Action.CONFIGURE)
+        initial = {"tenant": request.GET.get("tenant"), "model": "builtin/dedupe"}
         fields: dict[str, Any] = _models(tenants) | {"tenants": tenants}
         return form_page(self, request, NewAgentForm, save, warning=_mail_warning(), initial=initial, **fields)
 
@@ -195,9 +197,9 @@ class AgentPage(TimeMachinePage, ScopedAdmin):
 
     def get_changelist_instance(self, request: HttpRequest) -> Any:
         found = super().get_changelist_instance(request)
-        problems = probe.problems(agent.model for agent in found.result_list)
+        problems, waits = probe.problems(agent.model for agent in found.result_list), unattended()
         for agent in found.result_list:
-            agent.model_problem = problems.get(agent.model, "")
+            agent.model_problem, agent.waits = problems.get(agent.model, ""), waits
         return found
 
     name = column("label", "agent", ordering="slug")
@@ -210,7 +212,9 @@ class AgentPage(TimeMachinePage, ScopedAdmin):
     def weight(self, agent: Agent) -> SafeString:
         return budget_bar(agent)
 
-    next_refinement = display(description="next refinement")(lambda _, agent: next_refinement(agent))
+    @display(description="next refinement")
+    def next_refinement(self, agent: Any) -> str:
+        return next_refinement(agent, agent.model_problem, agent.waits)
 
     @display(description="state", label=_STATES)
     def standing(self, agent: Agent) -> str:

@@ -1,7 +1,8 @@
 """The overview page. It shows figures and charts that come from metadata. The number of queries does not depend on the
 number of agents."""
 
-from datetime import datetime, timedelta
+from collections import Counter
+from datetime import date, datetime, timedelta
 from typing import Any
 
 from django.db.models import Count, DateField, F, FloatField, Q, QuerySet, Sum
@@ -12,13 +13,14 @@ from django.utils import timezone
 
 from audit.consent import open_and_active
 from audit.models import AccessRequest, AuditEntry, Operation
+from config.queue import unattended
 from memory.access.roles import Action, manages
 from memory.admin.base import charts
 from memory.admin.base.charts import Chart
 from memory.admin.base.permissions import visible_tenant_ids
 from memory.admin.base.texts import budget_bar, next_refinement
 from memory.models import Agent
-from refinement import schedule, undone_sessions
+from refinement import probe, schedule, undone_sessions
 from refinement.models import Outcome, RefinementSession
 from refinement.monitoring.health import problems
 from refinement.notices import attention
@@ -38,11 +40,12 @@ def figures(request: HttpRequest) -> dict[str, Any]:
         "is_empty": not tenants,
         "can_add_tenants": manages(request.user),  # type: ignore[arg-type]  # the site requires sign-in
         "counts": _counts(agents, tenants),
-        "troubles": problems(),
+        "troubles": problems(of_operator=manages(request.user)),  # type: ignore[arg-type]
         "attention": attention.items(tenants, MOST_ATTENTION),
+        "requests": list(attention.requests(tenants, MOST_ATTENTION)),
         "may_steer": set(visible_tenant_ids(request, Action.STEER)),
         "heaviest": _heaviest(agents),
-        "charts": [_saved(tenants), _outcomes(tenants)],
+        "charts": _charts(tenants),
         "next_steps": _next_steps(request),
     }
 
@@ -85,29 +88,35 @@ def _counts(agents: Any, tenants: list[int]) -> list[tuple[str, int, str, str]]:
 
 def _heaviest(agents: Any) -> list[dict[str, Any]]:
     share = Cast("core_tokens", FloatField()) / Cast("budget_tokens", FloatField())
-    rows = agents.filter(budget_tokens__gt=0).select_related("tenant").order_by(share.desc(), "pk")[:HEAVIEST]
+    rows = list(agents.filter(budget_tokens__gt=0).select_related("tenant").order_by(share.desc(), "pk")[:HEAVIEST])
+    problems, waits = probe.problems(row.model for row in rows), unattended()
     return [
         {
             "agent": row,
             "bar": budget_bar(row),
             "share": f"{100 * row.core_tokens // row.budget_tokens}\N{NO-BREAK SPACE}%",
-            "due": next_refinement(row),
+            "due": next_refinement(row, problems.get(row.model, ""), waits),
         }
         for row in rows
     ]
 
 
-def _saved(tenants: list[int]) -> Chart:
-    """The core tokens that sessions saved. A session counts in the week in which it ended, unless it was rolled
-    back."""
+def _charts(tenants: list[int]) -> list[Chart]:
     today = timezone.now().replace(hour=0, minute=0, second=0, microsecond=0)
     first = today - timedelta(days=today.weekday(), weeks=WEEKS - 1)
     weeks = [(first + timedelta(weeks=n)).date() for n in range(WEEKS)]
     ended = RefinementSession.objects.filter(agent__tenant__in=tenants, closed_at__gte=first)
+    undone = _undone(ended, tenants, first)
+    return [_saved(ended, undone, weeks), _outcomes(tenants, undone)]
+
+
+def _saved(ended: QuerySet[RefinementSession], undone: list[RefinementSession], weeks: list[date]) -> Chart:
+    """The core tokens that sessions saved. A session counts in the week in which it ended, unless it was rolled
+    back."""
     by_week = ended.values_list(TruncWeek("closed_at", output_field=DateField())).order_by()
     saved = dict.fromkeys(weeks, 0) | dict(by_week.annotate(saved=Sum(F("tokens_before") - F("tokens_after"))))
-    for session in _undone(ended, tenants, first):
-        day = (session.closed_at or first).date()
+    for session in undone:
+        day = (session.closed_at or session.opened_at).date()
         saved[day - timedelta(days=day.weekday())] -= session.tokens_before - session.tokens_after
     return charts.columns(
         "Tokens saved per week", "tokens", [(f"{week:%d %b}", max(0, saved[week]), "good") for week in weeks]
@@ -132,9 +141,11 @@ MEANINGS = {
 }
 
 
-def _outcomes(tenants: list[int]) -> Chart:
+def _outcomes(tenants: list[int], undone: list[RefinementSession]) -> Chart:
     since = timezone.now() - timedelta(days=DAYS)
     ended = RefinementSession.objects.filter(agent__tenant__in=tenants, opened_at__gte=since)
-    rows = dict(ended.values_list("outcome").annotate(count=Count("pk")).order_by())
+    rows = Counter(dict(ended.values_list("outcome").annotate(count=Count("pk")).order_by()))
+    rows -= (rolled_back := Counter(session.outcome for session in undone if session.opened_at >= since))
     bars = [(each.value, rows[each.value], MEANINGS.get(each, "faint")) for each in Outcome if rows.get(each.value)]
+    bars += [("rolled back", rolled_back.total(), "faint")] * bool(rolled_back)
     return charts.columns(f"Sessions of the last {DAYS} days, by outcome", "sessions", bars)

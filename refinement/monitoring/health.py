@@ -98,13 +98,15 @@ def _queue() -> str:
     return OK
 
 
-def problems() -> list[str]:
-    """The reasons why due agents wait."""
-    return [state for state in (_workers(), _models()) if state != OK]
+def problems(*, of_operator: bool) -> list[str]:
+    """The reasons why due agents wait. An operator also learns the command that starts a worker."""
+    workers = _workers() if of_operator else queue.unattended() or OK
+    return [state for state in (workers, _models()) if state != OK]
 
 
 def _workers() -> str:
-    return queue.unattended() or OK
+    is_first = queue.next_sweep() is None
+    return (queue.unattended() or OK) + f": start '{PROGRAM} worker'" * is_first
 
 
 def _models() -> str:

@@ -5,10 +5,13 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from django.db import transaction
-from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
+from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Subquery
+from django.urls import reverse
 from django.utils import timezone
 
-from audit.models import AuditEntry, Operation
+from audit.consent import LAPSES
+from audit.models import AccessRequest, AuditEntry, Operation, State
+from config.wording import several
 from memory.models import Agent
 from refinement import probe, schedule
 from refinement.models import Outcome, RefinementSession
@@ -17,6 +20,7 @@ from refinement.notices.models import OverBudget, Webhook
 
 LONG = timedelta(hours=24)  # over budget
 ROWS = 1_000  # in one statement
+DEDUPE = "builtin/dedupe"
 _IS_OVER = Q(core_tokens__gt=F("budget_tokens"))
 _TROUBLED = {Outcome.FAILED: "failed", Outcome.INCOMPLETE: "ended early", Outcome.ABANDONED: "was abandoned"}
 
@@ -75,6 +79,16 @@ def items(tenants: Collection[int], most: int, **only: Any) -> list[Item]:
     ]
 
 
+def requests(tenants: Collection[int], most: int) -> Iterator[tuple[str, str, str]]:
+    """The agents with open access requests: the label, a text, and the path of their list. Everybody who sees a tenant
+    also sees its requests."""
+    rows = AccessRequest.objects.filter(tenant_id__in=tenants, state=State.REQUESTED)
+    waiting: Any = rows.filter(asked_at__gt=timezone.now() - LAPSES)
+    for label, count in waiting.values_list("agent_label").annotate(Count("pk")).order_by("agent_label")[:most]:
+        path = reverse("admin:audit_accessrequest_changelist", query={"agent": label, "state__exact": State.REQUESTED})
+        yield label, several(count, "access request waits", "access requests wait"), path
+
+
 def _agents() -> QuerySet[Agent]:
     """The agents that can be refined. `since` is the time from which an agent is over its budget, and `last_id` the id
     of its last session with trouble. `last_after` is the size of core memory after its last completed session, and
@@ -103,17 +117,18 @@ def _items(agent: Agent, problem: str, last: RefinementSession | None) -> Iterat
         why = f"Its model {agent.model} cannot be used. {problem} The operator of the service can change this."
         yield Item(agent, why, "Propose another model", _form(agent, "propose"))
     elif agent.failures_in_a_row and last:
-        why = last.problem or (last.reason.replace("_", " ") if last.reason else last.outcome)
-        yield Item(
-            agent,
-            f"Its last session {_TROUBLED[Outcome(last.outcome)]}: {why.rstrip('.')}.",
-            "See the session",
-            webhooks.admin_path(last),
-            steers=False,
-            since=last.closed_at,
-        )
+        yield _failed(agent, last)._replace(since=last.closed_at)
     elif is_over:
         yield _over_budget(agent, page)._replace(since=vars(agent)["since"])
+
+
+def _failed(agent: Agent, last: RefinementSession) -> Item:
+    why = last.problem or (last.reason.replace("_", " ") if last.reason else last.outcome)
+    said = f"session {_TROUBLED[Outcome(last.outcome)]}: {why.rstrip('.')}."
+    if last.model != agent.model:
+        said = f"With its former model {last.model}, its last {said} Its model is now {agent.model}."
+        return Item(agent, said, "Refine it now", webhooks.admin_path(agent))
+    return Item(agent, f"Its last {said}", "See the session", webhooks.admin_path(last), steers=False)
 
 
 def _over_budget(agent: Agent, page: str) -> Item:
@@ -121,8 +136,10 @@ def _over_budget(agent: Agent, page: str) -> Item:
     if agent.paused and vars(agent)["is_rolled_back"]:
         why = f"{over}, and paused after a rollback. A refinement would probably make the same changes again."
         return Item(agent, why, "Raise its budget", _form(agent, "settings"))
+    hint = f" {agent.model} merges only duplicates, so it may stay over its budget." * (agent.model == DEDUPE)
     if agent.paused:
-        return Item(agent, f"{over}, and paused.", "Resume it", page)
+        advice = "Resume it, or raise its budget" if hint else "Resume it"
+        return Item(agent, f"{over}, and paused.{hint}", advice, page)
     if not agent.model:
         return Item(agent, f"{over}, and it has no model.", "Propose a model", _form(agent, "propose"))
     if schedule.why(agent):
@@ -134,7 +151,7 @@ def _over_budget(agent: Agent, page: str) -> Item:
     if vars(agent)["is_rolled_back"]:
         why = f"{over}, after a rollback.{after} It would probably make the same changes again."
         return Item(agent, why, "Pause it, or raise its budget", page)
-    return Item(agent, f"{over}.{after}", "Refine it now", page)
+    return Item(agent, f"{over}.{after}{hint}", "Refine it now", page)
 
 
 def _form(agent: Agent, name: str) -> str:

@@ -1,19 +1,15 @@
 """A mail to each person who chose it, about the agents that need attention. It has names, numbers and reasons only."""
 
 import time
-from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby
-from typing import Any
 
 import structlog
 from django.conf import settings
 from django.core.mail import send_mail
-from django.db.models import Count, Q, QuerySet
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 
-from audit.consent import LAPSES
-from audit.models import AccessRequest, State
 from config.queue import SEND_DIGESTS, is_ending, put
 from config.wording import several
 from memory.access.roles import Action, tenant_ids
@@ -72,7 +68,8 @@ def _send(person: Person) -> None:
     """Mail a person what needs attention, if there is something."""
     tenants = tenant_ids(person)[Action.SEE]
     found = [(item.agent.label, _text(item), item.path) for item in attention.items(tenants, MOST)]
-    found = sorted([*found, *_requests(tenants)])
+    found += [(label, f"{text}. See", path) for label, text, path in attention.requests(tenants, MOST)]
+    found.sort()
     if not found:
         return
     parts = [f"You get this {person.digest} mail because you chose it at {settings.PUBLIC_URL}/admin/account/.\n"]
@@ -88,12 +85,3 @@ def _send(person: Person) -> None:
 def _text(item: attention.Item) -> str:
     since = f" (since {item.since:%d %B %Y at %H:%M} UTC)" if item.since else ""
     return f"{item.why}{since} {item.advice}"
-
-
-def _requests(tenants: Sequence[int]) -> Iterator[tuple[str, str, str]]:
-    """The agents with open access requests. Everybody who sees a tenant also sees its requests."""
-    rows = AccessRequest.objects.filter(tenant_id__in=tenants, state=State.REQUESTED)
-    waiting: Any = rows.filter(asked_at__gt=timezone.now() - LAPSES)
-    for label, count in waiting.values_list("agent_label").annotate(Count("pk")).order_by("agent_label")[:MOST]:
-        text = several(count, "access request waits", "access requests wait")
-        yield label, f"{text}. See", f"/admin/audit/accessrequest/?agent={label}&state__exact=requested"

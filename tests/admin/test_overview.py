@@ -62,6 +62,7 @@ def test_it_counts_what_needs_attention(house: House, staff: Staff, enter: Enter
     asked(house.ada, staff["auditor"])
     paused = {"over budget": 1, "paused": 1, "open requests": 1, "active grants": 1}
     assert counts(client) == {"agents": 1} | paused
+    assert "<b>acme/ada</b><span>1 access request waits for" in html(client.get("/admin/"))
     lifecycle.change(fresh(house.ada), ME, paused=False)
     backlog.request(fresh(house.ada))
     assert counts(client)["due"] == 1
@@ -85,8 +86,9 @@ def test_the_charts_show_sessions_of_the_persons_tenants(house: House, enter: En
     roll_back(fresh(house.ada), What("session", 1), ME)  # what was rolled back is not saved
     rolled_back = RefinementSession.objects.get(agent=house.ada, number=1)
     kept = saved - (rolled_back.tokens_before - rolled_back.tokens_after)
-    weekly, _ = overview_of(owner)["charts"]
+    weekly, outcomes = overview_of(owner)["charts"]
     assert weekly.figures[-1][1] == f"{kept:,}"
+    assert outcomes.figures == [("completed", "1"), ("rolled back", "1")]
     assert kept < saved
     time_machine.move_to(timezone.now() + timedelta(weeks=overview.WEEKS))
     weekly, outcomes = overview_of(enter("admin"))["charts"]
@@ -117,7 +119,8 @@ def test_each_count_links_to_its_rows_and_the_menu_to_every_list(house: House, e
 def test_an_agent_over_its_budget_is_marked_as_paused(house: House, enter: Enter) -> None:
     client = enter("auditor")
     steps.remember(house.ada, f"{MARKER} tea")
-    for paused, due, notes in ((False, "over budget", []), (True, "over budget, paused", ["1 paused"])):
+    over = "over budget{}; no worker runs"
+    for paused, due, notes in ((False, over.format(""), []), (True, over.format(", paused"), ["1 paused"])):
         lifecycle.change(fresh(house.ada), ME, target_tokens=1, budget_tokens=1, paused=paused)
         found = overview_of(client)
         assert found["heaviest"][0]["due"] == due
@@ -128,11 +131,15 @@ def test_an_agent_over_its_budget_is_marked_as_paused(house: House, enter: Enter
 
 def test_it_shows_why_due_agents_wait(house: House, enter: Enter) -> None:
     client = enter("auditor")
-    assert "<b>Due agents wait:</b> no worker has started yet" in html(client.get("/admin/"))
+    said = "<b>Refinement waits:</b> no worker has started yet"
+    assert f"{said}. Tell the operator of this service." in html(client.get("/admin/"))
+    assert f"{said}: start &#x27;manage.py worker&#x27;." in html(enter("superuser").get("/admin/"))
+    page = html(client.get(reverse("admin:memory_agent_change", args=[house.ada.pk])))
+    assert "No refinement starts now: no worker has started yet." in page
     queue.keep_schedules()
-    assert "Due agents wait" not in html(client.get("/admin/"))
+    assert "Refinement waits" not in html(client.get("/admin/"))
     Provider.objects.create(name="openai", failures=2, shut_until=timezone.now() + timedelta(minutes=1))
-    assert "<b>Due agents wait:</b> openai does not respond and is not called until" in html(client.get("/admin/"))
+    assert "<b>Refinement waits:</b> openai does not respond and is not called until" in html(client.get("/admin/"))
 
 
 @pytest.mark.parametrize("wrong", ["No OpenAI key on this server: set OPENAI_API_KEY", "answered 404: no such model"])
@@ -207,8 +214,9 @@ def test_the_overview_says_why_an_agent_needs_attention(house: House, enter: Ent
     [item] = overview["attention"]
     assert (item.agent, item.why, item.advice) == (
         house.ada,
-        "Over its budget: 5 of 1 tokens, and paused.",
-        "Resume it",
+        "Over its budget: 5 of 1 tokens, and paused. builtin/dedupe merges only duplicates, so it may stay over its "
+        "budget.",
+        "Resume it, or raise its budget",
     )
     assert (item.steers, overview["may_steer"]) == (True, {house.ada.tenant_id})
     assert overview_of(enter("auditor"))["may_steer"] == set(), "an auditor cannot resume"
@@ -217,7 +225,11 @@ def test_the_overview_says_why_an_agent_needs_attention(house: House, enter: Ent
     owner = enter("owner")
     [item] = overview_of(owner)["attention"]
     assert (item.why, item.advice) == ("Its last session failed: The model answered in text.", "See the session")
-    refining.change(house.ada, paused=False, failures_in_a_row=0)
+    refining.change(house.ada, model="ollama/new")
+    [item] = overview_of(owner)["attention"]
+    assert "With its former model builtin/dedupe, its last session failed: The model" in item.why
+    assert (item.why.endswith("Its model is now ollama/new."), item.advice) == (True, "Refine it now")
+    refining.change(house.ada, paused=False, failures_in_a_row=0, model="builtin/dedupe")
     [item] = overview_of(owner)["attention"]
     assert (item.why.startswith("Over its budget: 5 of 1 tokens. Its next"), item.advice) == (True, "Refine it now")
     RefinementSession.objects.update(outcome="completed", tokens_after=5)

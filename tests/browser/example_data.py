@@ -67,7 +67,7 @@ def furnish(mark: str = "") -> Home:
     for agent in (ines, bela):
         loop.refine(fresh(agent), trigger=DueReason.WEEKLY)
     for agent, outcome, reason, problem in (
-        (wren, Outcome.FAILED, "model_unavailable", "The server of ollama/qwen3 could not be reached."),
+        (wren, Outcome.FAILED, "interrupted", "The program that ran it was stopped."),
         (bela, Outcome.INCOMPLETE, "limit_seconds", "It reached its limit of 1,800 seconds."),
     ):
         opened = sessions.open_session(fresh(agent), trigger=DueReason.OVER_BUDGET)

@@ -70,7 +70,7 @@ def test_a_digest_lists_what_needs_attention_in_the_persons_tenants(pat: Person,
     [message] = send()
     assert (message.to, message.subject) == (["pat@acme.test"], "Palimpsest: 1 agent needs attention")
     page = url("memory_agent_change", ada.pk)
-    requests = f"{url('audit_accessrequest_changelist')}?agent=acme/ada&state__exact=requested"
+    requests = f"{url('audit_accessrequest_changelist')}?agent=acme%2Fada&state__exact=requested"
     last = RefinementSession.objects.get(agent=ada)
     session = url("refinement_refinementsession_change", last.pk)
     assert AccessRequest.objects.count() == 1

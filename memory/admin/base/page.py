@@ -22,7 +22,7 @@ from django.core.exceptions import FieldDoesNotExist
 from django.db.models import DateTimeField, IntegerField, Model, QuerySet
 from django.http import Http404, HttpRequest, HttpResponseRedirect
 from django.urls import reverse
-from django.utils.text import slugify
+from django.utils.text import capfirst, slugify
 from unfold.admin import ModelAdmin
 from unfold.decorators import display
 
@@ -177,7 +177,9 @@ class ScopedAdmin(ModelAdmin):  # type: ignore[misc]  # Unfold comes without typ
         row = context["original"]
         offered = [each for each in self.row_actions if each.is_offered(row) and each.may(self, request, row)]
         main = [each for each in offered if self.main_actions is None or each.name in self.main_actions]
-        context |= {"title": self.describe(row), "links": self.related_pages(request, row), "buttons": main}
+        title = self.describe(row)
+        context |= {"title": title, "heading": title if title == str(row) else capfirst(title)}
+        context |= {"links": self.related_pages(request, row), "buttons": main}
         context |= {"more": [each for each in offered if each not in main], "tabs": self.tabs(request, row)}
         context |= {"menu": self.menu, "neighbours": self.neighbours(row), "has_main": bool(self.main_actions)}
         context |= {"status": self.status(request, row), "parts": self.parts(request, row), "folded": self.folded}

@@ -26,10 +26,14 @@ def budget_bar(agent: Agent) -> SafeString:
     return render_to_string("admin/budget_bar.html", {"agent": agent, "state": state, "width": width})
 
 
-def next_refinement(agent: Agent) -> str:
-    """When the next refinement is, or why it is due, in a few words."""
-    why = ", ".join(filter(None, (DUE_REASONS.get(schedule.why(agent)), "paused" if agent.paused else None)))
-    return why or moment(agent.due_at)
+def next_refinement(agent: Agent, problem: str = "", waits: str = "") -> str:
+    """When the next refinement is, or why it is due, in a few words. `problem` says why the agent's model cannot be
+    used, and `waits` why no due agent is refined."""
+    if problem:
+        return "cannot start"
+    due = DUE_REASONS.get(schedule.why(agent))
+    why = ", ".join(filter(None, (due, "paused" if agent.paused else None)))
+    return f"{why}; no worker runs" if due and waits else why or moment(agent.due_at)
 
 
 def ask_access_url(agent_id: int, **fields: int | str) -> str:
