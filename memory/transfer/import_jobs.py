@@ -4,6 +4,9 @@ The body of a job waits sealed in the database. The worker checks the whole file
 stores one batch after the other, each in its own transaction, so that other writers never wait long. The transaction
 of a batch also counts the stored memories in the job's row. So if a worker is killed, the next worker continues with
 the next memory. All batches have the same import number, and one rollback undoes them.
+
+A tenant has one task in the queue: the end of a job queues the tenant's next one. So the letters and sessions of others
+wait for one job of each tenant at most.
 """
 
 import io
@@ -15,7 +18,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F, QuerySet
+from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
 from audit import redactions
@@ -82,10 +85,11 @@ def add(agent: Agent, key: AgentKey, body: bytes, format: str, project: str) -> 
         require_none(row)
         last = ImportJob.objects.filter(agent=row).first()
         number = last.number + 1 if last else 1
-        now = timezone.now()
+        now, is_first = timezone.now(), not _open_jobs().filter(agent__tenant=row.tenant_id).exists()
         ImportJob(agent=row, number=number, key=key, format=format, project=project, moved_at=now).save()
         ImportBody(agent=row, sealed=Silo.for_agent(row).seal_data(_place(row, key), number, body)).save()
-        put(IMPORT_MEMORIES, row.pk, number)
+        if is_first:
+            put(IMPORT_MEMORIES, row.pk, number)
         return number
 
 
@@ -106,16 +110,34 @@ def describe(agent: Agent, number: int) -> dict[str, Any]:
     return {"id": number} | found | {"result": figures}
 
 
+def _open_jobs() -> QuerySet[ImportJob]:
+    return ImportJob.objects.filter(state__in=OPEN)
+
+
+def _moved_lately() -> Q:
+    now = timezone.now()
+    return Q(moved_at__range=(now - LATE, now))
+
+
 def _waiting() -> QuerySet[ImportJob]:
     """The open jobs on which no worker works."""
-    now = timezone.now()
-    return ImportJob.objects.filter(state__in=OPEN).exclude(state=RUNNING, moved_at__range=(now - LATE, now))
+    return _open_jobs().exclude(_moved_lately(), state=RUNNING)
 
 
 def queue_late() -> None:
-    """Queue the jobs on which no worker works, because a worker was killed or the queue lost the task."""
-    for place in _waiting().values_list("agent_id", "number"):
-        put(IMPORT_MEMORIES, *place)
+    """Queue a job of each tenant whose jobs have not moved for a while, because a worker was killed or the queue lost
+    the task."""
+    busy = _open_jobs().filter(_moved_lately()).values("agent__tenant")
+    for tenant_id in set(_open_jobs().exclude(agent__tenant__in=busy).values_list("agent__tenant", flat=True)):
+        _queue_next(tenant_id)
+
+
+def _queue_next(tenant_id: int) -> None:
+    """Queue the tenant's oldest job on which no worker works."""
+    job = _waiting().filter(agent__tenant=tenant_id).order_by("moved_at", "pk").first()
+    if job is not None:
+        ImportJob.objects.filter(pk=job.pk, state=QUEUED).update(moved_at=timezone.now())
+        put(IMPORT_MEMORIES, job.pk, job.number)
 
 
 def carry_out(agent_id: int, number: int) -> str:
@@ -132,6 +154,8 @@ def carry_out(agent_id: int, number: int) -> str:
         except MemoryFault as failure:
             field, problem = (failure.field, failure.problem) if isinstance(failure, Invalid) else (None, str(failure))
             return _end(job, FAILED, error={"code": failure.code, "detail": problem, "attr": field})
+        finally:
+            _queue_next(job.agent.tenant_id)
 
 
 def _run(job: ImportJob) -> str:

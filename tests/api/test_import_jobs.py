@@ -14,6 +14,8 @@ from django.utils import timezone
 from django_q.models import OrmQ
 
 from audit.models import AuditEntry
+from config.queue import IMPORT_MEMORIES
+from memory.agents import lifecycle
 from memory.consent import redaction, requests
 from memory.models import Agent, ImportBody, ImportJob, Memory
 from memory.time_machine import rollback
@@ -63,6 +65,22 @@ def test_a_job_restores_the_lineage(runtime: Caller, ada: Agent, monkeypatch: py
     entry = AuditEntry.objects.filter(agent_id=ada.pk, operation="imported").earliest("seq").seq
     rollback.roll_back(steps.fresh(ada), rollback.What("import", entry), steps.ME)
     assert not memories.kept().exists()
+
+
+def test_a_tenant_has_one_import_in_the_queue(house: House, runtime: Caller) -> None:
+    """Sixteen imports of a tenant made the letters and sessions of all others wait for minutes."""
+    made = [lifecycle.create("acme", f"e{n}", model="builtin/dedupe", actor=steps.ME) for n in range(2)]
+    for caller in (runtime, *(Caller(key) for _, key in made), Caller(house.bob_key)):
+        assert send(caller, lines(501)).status == 202
+    tasks = [(IMPORT_MEMORIES, (agent.pk, 1)) for agent in (house.ada, house.bob)]
+    assert queueing.waiting() == tasks
+    import_jobs.queue_late()
+    assert queueing.waiting() == tasks
+    with time_machine.travel(timezone.now() + import_jobs.LATE * 2):
+        import_jobs.queue_late()  # a task was lost
+    assert len(queueing.waiting()) == 4
+    queueing.work()
+    assert set(ImportJob.objects.values_list("state", flat=True)) == {"done"}
 
 
 def ended(runtime: Caller, body: bytes) -> Any:
@@ -143,8 +161,9 @@ def test_a_job_that_sql_puts_back_after_a_redaction_imports_nothing(runtime: Cal
     for model, values in zip((ImportJob, ImportBody), rows, strict=True):
         model.objects.all().delete()
         model.objects.bulk_create(model(**each) for each in values)
-    import_jobs.queue_late()
-    queueing.work()
+    with time_machine.travel(timezone.now() + import_jobs.LATE * 2):
+        import_jobs.queue_late()
+        queueing.work()
     assert Memory.objects.of(ada).count() == kept
     assert runtime.get("import/1").json["error"]["code"] == "seal_broken"
 
@@ -202,11 +221,12 @@ def test_a_job_that_kills_each_worker_is_given_up(runtime: Caller, ada: Agent, m
     monkeypatch.setattr(import_jobs, "_read", die)
     with time_machine.travel(timezone.now(), tick=False) as clock:
         for _ in range(import_jobs.ATTEMPTS):
+            clock.shift(timedelta(minutes=3))
             import_jobs.queue_late()
             with pytest.raises(SystemExit):
                 queueing.work()
             assert import_jobs.carry_out(ada.pk, 1) == "taken"  # a worker seems to work on it
-            clock.shift(timedelta(minutes=3))
+        clock.shift(timedelta(minutes=3))
         close_stale()
         assert ("import_memories", "failed") in queueing.work()
     assert "the worker ended 3 times" in runtime.get("import/1").json["error"]["detail"]
