@@ -1,5 +1,6 @@
 """When agents are due, and why."""
 
+import time
 from datetime import datetime, timedelta
 
 from axes.models import AccessAttempt
@@ -7,6 +8,7 @@ from django.conf import settings
 from django.db.models import DateTimeField, Exists, ExpressionWrapper, F, OuterRef, Q, QuerySet
 from django.utils import timezone
 
+from memory.accounts import people
 from memory.agents import due_dates
 from memory.models import Agent, Authenticator, DueReason
 from memory.writing import cooldown, edits
@@ -124,7 +126,7 @@ def retry_after(failures: int) -> timedelta:
 def bring_back() -> None:
     """Make agents due whose due date or cool-down ends too far in the future, because the clock was ahead.
 
-    Forget failed attempts to sign in that lie in the future, because they lock people out.
+    Forget codes and failed attempts to sign in that lie in the future, because they lock people out.
     """
     now = timezone.now() + timedelta(minutes=1)  # the clocks of two machines can differ
     next_week = ExpressionWrapper(now + F("refine_every") + 2 * due_dates.MAX_SPREAD, DateTimeField())
@@ -141,6 +143,8 @@ def bring_back() -> None:
         rows.filter(pk__in=found).update(due_at=timezone.now(), quiet_until=None, quiet_below_tokens=None)
     AccessAttempt.objects.filter(attempt_time__gt=now + settings.AXES_COOLOFF_TIME).delete()
     Authenticator.objects.filter(throttling_failure_timestamp__gt=now).update(throttling_failure_timestamp=None)
+    step = int(time.time()) // people.STEP
+    Authenticator.objects.filter(last_step__gt=step + people.TOLERANCE).update(last_step=step)
 
 
 def _wait(agent: Agent, now: datetime, wait: timedelta) -> None:

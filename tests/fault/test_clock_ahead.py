@@ -121,12 +121,17 @@ def test_nobody_is_locked_out(clock: Clock) -> None:
     person = Person.objects.create(email="pat@acme.test")
     factor = people.candidate(person, "pat")
     factor.proof, factor.throttling_failure_timestamp, factor.throttling_failure_count = b"", AHEAD, 3
+    factor.last_step = int(AHEAD.timestamp()) // people.STEP
     factor.save()
     AccessAttempt.objects.update(attempt_time=AHEAD)
     clock.move_to(RIGHT)
     backlog.sweep()
     assert not AccessAttempt.objects.exists()
-    assert Authenticator.objects.get().verify_is_allowed()[0]
+    factor = Authenticator.objects.get()
+    assert factor.verify_is_allowed()[0]
+    later = RIGHT.timestamp() + people.STEP
+    clock.move_to(later)
+    assert people.consume_code(factor, people.code_at(factor, later)), "the next code is taken"
 
 
 def test_an_idempotency_key_is_not_remembered_for_ever(house: House, clock: Clock, settings: Any) -> None:

@@ -244,6 +244,18 @@ def test_a_value_of_a_wrong_type_gives_nothing_and_is_named(acme: Tenant, ann: P
     sql("PRAGMA ignore_check_constraints = 0")
 
 
+def test_a_tenant_without_members_stays_open_after_a_change_of_the_pepper(acme: Tenant, settings: Any) -> None:
+    newest, old = new_key(), read_key_file(settings.KEYS_DIR, "pepper")
+    alone = tenants.create("alone")
+    settings.PEPPER_KEY = f"{newest},{old}"
+    assert run("rotate_pepper").code == 0
+    settings.PEPPER_KEY = newest
+    assert tenants.issue_key("alone")
+    Tenant.objects.filter(pk=alone.pk).update(members_seq=0)
+    assert run("rotate_pepper").code == 1
+    assert "alone was changed outside the service" in run("rotate_pepper").err
+
+
 def test_a_newer_pepper_signs_and_an_older_one_verifies(acme: Tenant, ann: Person, settings: Any) -> None:
     newest, old = new_key(), read_key_file(settings.KEYS_DIR, "pepper")
     for pepper, is_valid in ((f"{newest},{old}", True), (newest, False), (f"{newest},{old}", True)):
