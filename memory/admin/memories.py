@@ -200,7 +200,8 @@ def _in_words(memory: Memory) -> SafeString:
     text = format_html("{}, recorded {}.", size, moment(memory.origin, "j F Y"))
     if sources := sorted(lineage.sources(memory.agent, [memory.number])):
         made = Change.objects.filter(agent_id=memory.agent_id, number=memory.number).order_by("seq").values("seq")[:1]
-        session = AuditEntry.objects.values_list("session", flat=True).get(agent_id=memory.agent_id, seq=made)
+        entries = AuditEntry.objects.filter(agent_id=memory.agent_id, seq=made)
+        session = entries.values_list("session", flat=True).first()
         link = links.link(memory.agent_id, "session", session, f"session {session}")
         text = format_html("{}, merged from {}", size, links.memories(memory.agent_id, sources))
         text = format_html("{} in {}.", text, link) if link else format_html("{}.", text)
