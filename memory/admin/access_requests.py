@@ -8,11 +8,13 @@ from django.http import HttpRequest
 from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.decorators import display
 
 from audit.consent import LAPSES, Scope, state_at
 from audit.models import READS, AccessRequest, ActorKind, AuditEntry, Operation, State
+from config.templatetags.moments import moment
 from config.wording import several
 from memory.access.roles import Action
 from memory.admin.base import links
@@ -68,7 +70,7 @@ class Revoke(AdminAction):
 class AccessPage(ScopedAdmin):
     tenant = "tenant_id"
     row_actions = (Revoke(),)
-    list_display = ("number", "owner", "person", "current_state", "covers", "asked_at", "until")
+    list_display = ("number", "owner", "person", "current_state", "covers", "asked_at", "ends")
     list_filter = ("state", PeriodFilter, TenantFilter, AgentFilter)
     time, numbered_by = "asked_at", "number"
     search_fields = ("agent_label", "person")
@@ -112,6 +114,14 @@ class AccessPage(ScopedAdmin):
     )
     def current_state(self, row: AccessRequest) -> str:
         return "waiting" if state_now(row) == State.REQUESTED else state_now(row)
+
+    @display(description="until", ordering="until")
+    def ends(self, row: AccessRequest) -> SafeString | str | None:
+        """When the access ends or has ended. For a request that waits: until when somebody can decide."""
+        state = state_now(row)
+        if state == State.REQUESTED:
+            return format_html("decide by {}", moment(row.asked_at + LAPSES))
+        return format_html("ended {}", moment(row.ended_at)) if state == State.REVOKED else moment(row.until)
 
     owner = column("agent_label", "agent", ordering="agent_label")
 

@@ -7,6 +7,7 @@ from django import forms
 from django.contrib.admin import register
 from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html
+from django.utils.safestring import SafeString
 from django.utils.text import Truncator
 from unfold.decorators import action, display
 
@@ -59,16 +60,20 @@ class KeyPage(ScopedAdmin):
     needs = Action.CONFIGURE
     deferred = ("mac",)
     row_actions = (Revoke(),)
-    list_display = ("prefix", "owner", "label", "created_at", "last_used_at", "state")
+    list_display = ("prefix", "owner", "label", "created_at", "last_used", "state")
     ordering = ("-pk",)
-    sections: ClassVar[Any] = {"": ["prefix", "owner", "label", "state", "created_at", "last_used_at", "revoked_at"]}
+    sections: ClassVar[Any] = {"": ["prefix", "owner", "label", "state", "created_at", "last_used", "revoked_at"]}
 
     def describe(self, row: Any) -> str:
         return f"key {row} of {self.owner(row)}"
 
     @display(description="state", label={"revoked": "warning"})
-    def state(self, key: ApiKey) -> str | None:
-        return "revoked" if key.revoked_at else None
+    def state(self, key: ApiKey) -> str:
+        return "revoked" if key.revoked_at else "active"
+
+    @display(description="last used at", ordering="last_used_at")
+    def last_used(self, key: ApiKey) -> SafeString | str:
+        return moment(key.last_used_at) or "never"
 
     @display(description="owner")
     def owner(self, key: Any) -> str:

@@ -9,18 +9,20 @@ from django.contrib.admin import register
 from django.db.models import F, OuterRef, Subquery
 from django.http import HttpRequest
 from django.template.loader import render_to_string
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.decorators import display
 
-from audit.models import AuditEntry
+from audit.models import AuditEntry, Change
 from audit.trail import Actor
+from config.templatetags.moments import moment
 from config.wording import several
 from memory.access.roles import Action
 from memory.admin.base import changes, charts, links
 from memory.admin.base.actions import LinkAction, MemoryAction
 from memory.admin.base.filters import AgentFilter, PeriodFilter, TenantFilter
 from memory.admin.base.forms import AdminForm
-from memory.admin.base.page import Part, ScopedAdmin, column
+from memory.admin.base.page import Part, ScopedAdmin, Status, column
 from memory.admin.base.texts import ask_access_url
 from memory.admin.removal import AskRedaction
 from memory.models import Agent, Kind, Layer, Memory, Recall, Source
@@ -125,6 +127,7 @@ class LayerFilter(admin.SimpleListFilter):
 
 
 _STATES = {"protected": "success", "beneath": "info", "discarded": "warning", "redacted": "danger"}
+_MEANINGS = {"in use": "good", "protected": "good", "discarded": "warn", "redacted": "bad"}
 
 
 @register(Memory)
@@ -134,7 +137,7 @@ class MemoryPage(ScopedAdmin):
     row_actions = (Protect(), RemoveProtection(), Restore(), AskToRead(), AskRedaction())
     list_display = (
         *("number", "owner", "kind", "category", "project"),
-        *("tokens", "origin", "recalled", "state", "version"),
+        *("tokens", "origin", "recalled", "state"),
     )
     list_select_related = ("agent__tenant",)
     list_filter = (
@@ -150,9 +153,8 @@ class MemoryPage(ScopedAdmin):
     )
     ordering = ("-pk",)
     sections: ClassVar[Any] = {
-        "": ["agent_page", "state", "kind", "category", "scope", "project", "source", "tokens", "recalled"],
+        "": ["agent_page", "kind", "category", "scope", "project", "source", "recalled"],
         "When": ["origin", "origin_latest", "created_at", "beneath_at", "discarded_at", "redacted_at"],
-        "Trail": ["last_entry", "successor", "sources"],
     }
 
     def get_queryset(self, request: HttpRequest) -> Any:
@@ -162,6 +164,10 @@ class MemoryPage(ScopedAdmin):
 
     def describe(self, row: Memory) -> str:
         return f"memory {row.number} of {row.agent.label}"
+
+    def status(self, request: HttpRequest, row: Memory) -> Status:
+        state = self.state(row)
+        return Status(row.layer if state == "in use" else state, _MEANINGS.get(state, "faint"), _in_words(row))
 
     def parts(self, request: HttpRequest, row: Memory) -> list[Part]:
         history = Part("history", "History", _history(row))
@@ -174,31 +180,36 @@ class MemoryPage(ScopedAdmin):
     def agent_page(self, memory: Memory) -> str:
         return links.agent_link(memory.agent_id, memory.agent.label)
 
-    @display(description="last entry")
-    def last_entry(self, memory: Memory) -> SafeString | None:
-        return links.link(memory.agent_id, "entry", memory.version)
-
-    @display(description="replaced by")
-    def successor(self, memory: Memory) -> SafeString | None:
-        return links.link(memory.agent_id, "memory", memory.superseded_by)
-
     @display(description="recalled", ordering=F("times").desc(nulls_last=True), empty_value="")
     def recalled(self, memory: Memory) -> str | None:
         times, last_at = vars(memory)["times"], vars(memory)["last_at"]
         return f"{times:,}, last on {last_at:%Y-%m-%d}" if times else None
 
     @display(description="state", label=_STATES)
-    def state(self, memory: Memory) -> str | None:
+    def state(self, memory: Memory) -> str:
         if memory.redacted_at:
             return "redacted"
         if memory.layer not in Kind.values:
             return memory.layer
-        return "protected" if memory.constitutional else None
+        return "protected" if memory.constitutional else "in use"
 
-    @display(description="made from", empty_value="")
-    def sources(self, memory: Memory) -> SafeString:
-        """Links to the memories that it was made from."""
-        return links.memories(memory.agent_id, sorted(lineage.sources(memory.agent, [memory.number])))
+
+def _in_words(memory: Memory) -> SafeString:
+    """How large a memory is, where it comes from, and what became of it."""
+    size, by = several(memory.tokens, "token"), memory.superseded_by
+    text = format_html("{}, recorded {}.", size, moment(memory.origin, "j F Y"))
+    if sources := sorted(lineage.sources(memory.agent, [memory.number])):
+        made = Change.objects.filter(agent_id=memory.agent_id, number=memory.number).order_by("seq").values("seq")[:1]
+        entries = AuditEntry.objects.filter(agent_id=memory.agent_id, seq=made)
+        session = entries.values_list("session", flat=True).first()
+        link = links.link(memory.agent_id, "session", session, f"session {session}")
+        text = format_html("{}, merged from {}", size, links.memories(memory.agent_id, sources))
+        text = format_html("{} in {}.", text, link) if link else format_html("{}.", text)
+    if memory.redacted_at:
+        return format_html("{} Its content was permanently deleted.", text)
+    if by:
+        return format_html("{} Replaced by {}.", text, links.link(memory.agent_id, "memory", by))
+    return format_html("{} The agent finds it only when it searches.", text) if memory.layer == Layer.BENEATH else text
 
 
 def _history(memory: Memory) -> SafeString:

@@ -14,6 +14,7 @@ from unfold.decorators import display
 
 from audit.models import AuditEntry, Operation
 from config.templatetags.moments import moment
+from config.wording import several
 from memory.access.roles import Action
 from memory.admin.base import changes, charts, links
 from memory.admin.base.actions import LinkAction
@@ -76,6 +77,8 @@ class SessionPage(ScopedAdmin):
         text = '{} session of <a href="{}">{}</a> with {}, {}.{}'
         why, agent = self.why(row).capitalize(), reverse("admin:memory_agent_change", args=[row.agent_id])
         said = format_html(text, why, agent, row.agent.label, row.model, moment(row.opened_at), undone)
+        above = _above(row) if row.outcome == Outcome.COMPLETED and not row.undone_by else ""
+        said = format_html("{} It ended {}.", said, above) if above else said
         return Status(self.result(row), _MEANINGS.get(Outcome(row.outcome), "faint"), said)
 
     def parts(self, request: HttpRequest, row: RefinementSession) -> list[Part]:
@@ -133,7 +136,7 @@ class SessionPage(ScopedAdmin):
     @display(description="why it ended so", empty_value="")
     def what_followed(self, session: RefinementSession) -> str:
         undone = f"{session.outcome}, then rolled back by entry {session.undone_by}"
-        return undone if session.undone_by else self.why_ended(session)
+        return undone if session.undone_by else self.why_ended(session) or _above(session)
 
     @display(description="started because", ordering="trigger")
     def why(self, session: RefinementSession) -> str:
@@ -173,12 +176,16 @@ def _summary(session: RefinementSession, problem: str) -> SafeString:
         "bar": charts.bar(session.tokens_after, marks, before=session.tokens_before),
         "problem": problem,
         "kept": "" if session.outcome in (Outcome.OPEN, Outcome.COMPLETED) else _kept(session),
-        "above": f"{session.tokens_after - session.target_tokens:,}"
-        if session.tokens_after > session.target_tokens
-        else "",
+        "above": "" if session.outcome == Outcome.COMPLETED and not session.undone_by else _above(session),
         "figures": [(name, f"{value:,}") for name, value in _counts(session) if value] + _costs(session),
     }
     return SafeString(render_to_string("admin/parts/session.html", context))
+
+
+def _above(session: RefinementSession) -> str:
+    """By how much an ended session is above its target. "" if it is not."""
+    over = session.tokens_after - session.target_tokens
+    return f"above its target by {several(over, 'token')}" if over > 0 and session.outcome != Outcome.OPEN else ""
 
 
 def _kept(session: RefinementSession) -> str:

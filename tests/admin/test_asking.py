@@ -17,7 +17,7 @@ from memory.models import Agent, DueReason
 from refinement import session as sessions
 from refinement.models import Outcome
 from tests import steps
-from tests.admin.actions import html
+from tests.admin.actions import html, text_of
 from tests.admin.conftest import Enter, Staff
 from tests.admin.reading import asked, at, read
 from tests.privacy.marker import MARKER
@@ -118,6 +118,8 @@ def test_the_page_of_a_request_shows_its_state_and_steps(
     own, number = enter("auditor"), asked(ada, staff["auditor"])
     row = reverse("admin:audit_accessrequest_change", args=[AccessRequest.objects.get().pk])
     assert "Waits for a decision until" in html(own.get(row))
+    requested = reverse("admin:audit_accessrequest_changelist")
+    assert re.search(r"decide by\s+20", text_of(own, requested))
     approval.approve(fresh(ada), number, ME)
     page, link = html(own.get(row)), f'href="{at(ada, number)}">Open the memories</a>'
     for text in ("Active: 59\xa0minutes left", "by the agent’s runtime", "for 1 hour", "<dd>nothing</dd>", link):
@@ -130,6 +132,7 @@ def test_the_page_of_a_request_shows_its_state_and_steps(
     requests.revoke(fresh(ada), number, ME)
     page = html(own.get(row))
     assert ("Revoked" in page, "Ended" in page, link in page) == (True, True, False)
+    assert re.search(rf"ended\s+{AccessRequest.objects.get().ended_at:%Y-%m-%d %H:%M} UTC", text_of(own, requested))
 
 
 def test_a_steward_does_not_request_access_for_themselves(

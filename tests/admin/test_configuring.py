@@ -253,6 +253,7 @@ def test_a_tenants_key_works_until_it_is_revoked(house: House, client: Client) -
 def test_a_key_is_listed_and_is_revoked_once(house: House, client: Client) -> None:
     key, listed = AgentKey.objects.get(agent=house.ada), html(client.get(page(house.ada, "keys"), follow=True))
     lifecycle.issue_key(house.ada, steps.ME)
+    assert ("never" in listed, "active" in listed) == (True, True)
     assert (key.prefix in listed, AgentKey.objects.get(agent=house.bob).prefix in listed) == (True, False)
     assert "never used" in html(post(client, "revoke_key", key))
     assert authentication.is_key_of(house.ada, house.ada_key)

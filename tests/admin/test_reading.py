@@ -365,7 +365,9 @@ def test_a_revocation_ends_a_grant_at_once(who: str, past: Agent, pat: Person, r
     else:
         requests.revoke(fresh(past), number, ME if who == "runtime" else Actor.person("owner@acme.test"))
     assert last_entry(past).operation == "access_revoked"
-    assert "Revoked" in page_of(reader.get(at(past, number)))
+    page = page_of(reader.get(at(past, number)))
+    assert ("Revoked: you ended it at" in page, "Revoked: somebody ended" in page) == (who == "reader", who != "reader")
+    assert f"/access/{number}/" in page
     assert MARKER not in page_of(read(reader, past, number, 1))
 
 

@@ -225,6 +225,9 @@ def test_a_list_shows_its_filters_and_an_export_is_named_after_them(agents: Hous
     address, month = address_of(AuditEntry, "changelist"), timezone.now().strftime("%Y-%m")
     page = html(client.get(f"{address}?agent=acme/ada&time={month}&q=ada"))
     assert re.search(r'href="\?q=ada&amp;time=[^"]*" title="Remove this filter">agent: <b>acme/ada</b>', page)
+    assert "<option selected>acme/ada</option>" in page
+    assert '<input type="hidden" name="q" value="ada">' in page
+    assert client.get(f"{address}?q=ada&agent=&time={month}")["Location"] == f"{address}?q=ada&time={month}"
     response = client.get(f"{address}?agent=acme/ada&time={month}&export=csv")
     assert re.search(r'"audit-entries-.*acme-ada.*\.csv"', response["Content-Disposition"])
 

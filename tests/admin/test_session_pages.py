@@ -54,6 +54,11 @@ def test_the_figures_count_the_duplicates_removed_at_the_start(agents: House, en
     client, session = enter("auditor"), RefinementSession.objects.get(agent=agents.ada)
     assert session.repeated_tokens == 100
     assert "Repeated tokens 100" in text_of(client, session_page(agents.ada))
+    assert "replaced by 1 " in text_of(client, session_page(agents.ada))
+    assert " new journal memory 6 0 → " in text_of(client, session_page(agents.ada))
+    RefinementSession.objects.update(target_tokens=session.tokens_after - 7)
+    assert "It ended above its target by 7 tokens." in text_of(client, session_page(agents.ada))
+    assert "above its target by 7 tokens" in text_of(client, LIST)
     line = f"UTC : {session.tokens_before:,} → {session.tokens_before - 100:,} tokens, completed"
     assert line in text_of(client, agent_page(agents.ada))
 

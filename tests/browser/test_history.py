@@ -58,11 +58,11 @@ def test_an_entry_shows_its_memories_and_the_pages_link_to_each_other(walk: Walk
     line = walk.page.locator(".pal-line").first
     expect(line).to_have_text(re.compile(r"^12→became4\d+ → \d+ tokens$"))
     walk.follow("4")  # the merged memory
-    walk.sees("Memory 4 of acme/ada", "new", "Lineage")
+    walk.sees("Memory 4 of acme/ada", "tokens, merged from 1, 2 in session 1.", "new", "Lineage")
     expect(walk.page.get_by_role("link", name=re.compile("^memory 1, .* beneath$"))).to_be_visible()
     walk.follow(str(entry.seq))
     walk.follow("1")
-    walk.sees("Memory 1 of acme/ada", "replaced by 4")
+    walk.sees("Memory 1 of acme/ada", "Replaced by 4.", "replaced by 4")
     walk.open(links.url(past.pk, "entry", entry.seq))
     walk.follow("1")  # the first link with this name is the memory, or the session
     walk.open(links.url(past.pk, "session", 1))
@@ -110,7 +110,8 @@ def test_the_slider_and_the_chart_fit_the_page_and_have_the_same_edges(walk: Wal
     assert slider
     assert (slider["x"] + 8, slider["width"] - 16) == (chart["x"], chart["width"]), "without both halves of its thumb"
     assert chart["x"] + chart["width"] < walk.page.viewport_size["width"]  # type: ignore[index]
-    expect(walk.page.locator("#time-chosen")).to_have_text(re.compile("20[0-9]{2}"))
+    expect(walk.page.locator("#time-chosen")).to_have_text(re.compile("20[0-9]{2}.*: [0-9]+ tokens"))
+    walk.sees("The preview appears here.")
     target = walk.page.locator(".pal-target").first.bounding_box()
     assert target
     assert min(target["width"], target["height"]) >= 24
@@ -118,9 +119,9 @@ def test_the_slider_and_the_chart_fit_the_page_and_have_the_same_edges(walk: Wal
 
 def test_the_form_shows_only_the_field_of_the_choice(walk: Walk, past: Agent) -> None:
     walk.open(time_machine_url(past.pk))
-    for kind, label in (("moment", "Date and time"), ("import", "Number of the entry"), ("session", "Session")):
+    for kind, label in (("moment", "Date and time (UTC)"), ("import", "Number of the entry"), ("session", "Session")):
         walk.page.get_by_label("Undo *").select_option(kind)
-        for each in ("Date and time", "Number of the entry", "Session"):
+        for each in ("Date and time (UTC)", "Number of the entry", "Session"):
             expect(walk.page.get_by_label(each, exact=True)).to_be_visible(visible=each == label)
     walk.press("Preview")  # the latest session is chosen
     walk.sees("Preview: roll back session 1")

@@ -54,6 +54,9 @@ def test_a_filtered_list_offers_to_clear_its_filters(
     expect(walk.page.get_by_role("heading", level=1)).to_contain_text("6 results")
     expect(clear).to_have_count(0)
     walk.open(f"{MEMORIES}?layer=discarded")
+    walk.page.locator("select[name=agent]").select_option("acme/ada")
+    walk.press("Show")
+    expect(walk.page).to_have_url(f"{walk.window.origin}{MEMORIES}?layer=discarded&agent=acme%2Fada")
     expect(walk.page.get_by_role("heading", level=1)).to_contain_text("1 result")
     with walk.window.leaving():
         clear.click()

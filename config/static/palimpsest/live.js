@@ -1,5 +1,5 @@
 // Loads the parts of a page again while something runs: <section data-live="URL" data-part="NAME" id="part-NAME">. It
-// stops when no new part has data-live. It also scrolls wide pictures with data-from-end to their ends.
+// stops when no new part has data-live. It also scrolls wide pictures with data-from-own to the page's own memories.
 "use strict";
 (() => {
   const SECONDS = 3;
@@ -18,10 +18,15 @@
     }
     start();
   }
+  const scroll = () =>
+    document.querySelectorAll("[data-from-own]").forEach((each) => {
+      const own = each.querySelector(".pal-own").getBoundingClientRect();
+      each.scrollLeft += own.left + own.width / 2 - each.getBoundingClientRect().left - each.clientWidth / 2;
+    });
   const start = () => {
-    for (const each of document.querySelectorAll("[data-from-end]")) each.scrollLeft = each.scrollWidth;
     const part = document.querySelector("[data-live]");
     if (part) setTimeout(refresh, SECONDS * 1000, part);
   };
+  addEventListener("load", scroll);
   document.readyState === "loading" ? document.addEventListener("DOMContentLoaded", start) : start();
 })();

@@ -1,11 +1,12 @@
-// Lets people choose a moment of the Time Machine with a slider or with the mouse, and loads the preview beside it. The
-// form's date is in local time, and the browser sends UTC.
+// Lets people choose a moment of the Time Machine with a slider or with the mouse, loads the preview beside it, and fills
+// in the form. The form's date is in local time, and the browser sends UTC.
 "use strict";
 addEventListener("DOMContentLoaded", () => {
   const field = document.querySelector("input[name=moment]");
   const inField = (at) => new Date(at - 60_000 * new Date(at).getTimezoneOffset()).toISOString().slice(0, 19);
   if (field) {
-    field.labels[0].textContent = "Date and time";
+    const parts = new Intl.DateTimeFormat(undefined, { timeZoneName: "short" }).formatToParts();
+    field.labels[0].textContent = `Date and time (${parts.find(({ type }) => type === "timeZoneName").value})`;
     if (field.defaultValue) field.value = inField(Date.parse(`${field.defaultValue}Z`));
     field.form.addEventListener("formdata", ({ formData }) => {
       if (formData.get("moment")) formData.set("moment", new Date(field.value).toISOString());
@@ -22,16 +23,21 @@ addEventListener("DOMContentLoaded", () => {
   line.setAttribute("y2", "100%");
   svg.append(line);
   slider.hidden = false;
+  panel.textContent = "The preview appears here. Or choose below what to undo.";
+  const steps = JSON.parse(slider.dataset.steps); // of the chart: [time, tokens]
   let waiting = 0, asked = 0;
 
   function show() {
     for (const end of ["x1", "x2"]) line.setAttribute(end, `${(100 * (slider.value - slider.min)) / span}%`);
-    output.textContent = format.format(Number(slider.value));
+    const step = steps.findLast(([at]) => at <= slider.value);
+    output.textContent = format.format(Number(slider.value)) + (step ? `: ${step[1].toLocaleString()} tokens` : "");
     slider.setAttribute("aria-valuetext", output.textContent);
   }
 
   function choose() {
     show();
+    field.form.elements.kind.value = "moment";
+    field.form.elements.kind.dispatchEvent(new Event("change", { bubbles: true })); // shows the field
     field.value = inField(Number(slider.value));
     clearTimeout(waiting);
     waiting = setTimeout(load, 300, new Date(Number(slider.value)).toISOString(), ++asked);

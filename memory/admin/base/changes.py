@@ -100,15 +100,20 @@ def _changed(row: Change) -> Changed:
 
 
 def line(changed: Sequence[Changed]) -> SafeString:
-    """A short picture of an entry, such as "12, 40, 77 → 218: 96 → 31 tokens"."""
-    went_in = [each for each in changed if each.before]
+    """A short picture of an entry, such as "12, 40, 77 → 218: 96 → 31 tokens", or "254 replaced by 68"."""
+    successors = {each.successor or 0 for each in changed if each.is_merged}
+    went_in = [each for each in changed if each.before and each.number not in successors]
     came_out = [each for each in changed if each.before is None]
+    is_replaced = not came_out and all(each.is_merged for each in went_in)
     context = {
+        "successors": sorted(successors)[:IN_LINE] if is_replaced else [],
+        "agent_id": changed[0].agent_id if changed else None,
         "went_in": went_in[:IN_LINE],
         "more_in": max(0, len(went_in) - IN_LINE),
         "came_out": came_out[:IN_LINE],
         "more_out": max(0, len(came_out) - IN_LINE),
-        "kept": "" if came_out or not went_in else _kept(went_in),
+        "kept": "" if came_out or not went_in or is_replaced else _kept(went_in),
+        "is_journal": bool(came_out) and all(each.layers == ["journal"] for each in came_out),
         "tokens": (_active_tokens(each.before for each in changed), _active_tokens(each.after for each in changed)),
     }
     return SafeString(render_to_string("admin/parts/line.html", context).strip())

@@ -27,7 +27,7 @@ MOST_LABELS = 8
 MOST_POINTS = 400
 MOST_NODES, MOST_STEPS = 60, 8  # of a lineage
 BOX = (132, 40)  # width and height of a memory in a lineage
-GAP = (56, 12)
+GAP = (40, 12)  # two columns fit a phone
 NAME_WIDTH = 14  # percent of a bar, for the name of a mark
 
 

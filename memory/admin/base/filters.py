@@ -13,6 +13,7 @@ from memory.models import Agent
 
 MONTHS = 12  # that the filter of times offers
 MAX_CHOICES = 200  # choices per filter
+MENUS = ("agent", "time")  # the most used filters; a form above the list offers them too
 
 
 class TenantFilter(SimpleListFilter):

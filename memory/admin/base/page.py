@@ -8,7 +8,7 @@ another filter, such as `?digest=`, somebody could test what a memory says.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, ClassVar
@@ -29,7 +29,7 @@ from unfold.decorators import display
 from config.templatetags.moments import moment
 from memory.access.roles import ACTIONS_OF_SUPERUSER, Action, manages
 from memory.admin.base import export
-from memory.admin.base.filters import is_number
+from memory.admin.base.filters import MENUS, is_number
 from memory.admin.base.help_texts import EMPTY_TEXTS, HELP_TEXTS
 from memory.admin.base.permissions import visible_tenant_ids
 
@@ -125,6 +125,8 @@ class ScopedAdmin(ModelAdmin):  # type: ignore[misc]  # Unfold comes without typ
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:
         if any("\0" in value for _, values in request.GET.lists() for value in values):  # PostgreSQL refuses NUL
             return HttpResponseRedirect(request.path)
+        if empty := [name for name in MENUS if request.GET.get(name) == ""]:  # sent by the form above the list
+            return HttpResponseRedirect(f"{request.path}?{_without(request, empty)}")
         if ERROR_FLAG in request.GET:  # Django redirects to this address
             messages.warning(request, "The address had a value that is not valid. The list shows all rows instead.")
             return HttpResponseRedirect(request.path)
@@ -137,6 +139,9 @@ class ScopedAdmin(ModelAdmin):  # type: ignore[misc]  # Unfold comes without typ
         found = getattr(response, "context_data", {}).get("cl")
         if found:
             found.shown_filters = _shown_filters(found)
+            specs = {getattr(each, "parameter_name", ""): each for each in found.filter_specs}
+            found.menus = [specs[name] for name in MENUS if name in specs]
+            found.kept = {name: value for name, value in found.params.items() if name not in MENUS}
         if found and is_number(found.query) and found.result_count == 1 and self.numbered_by:
             return HttpResponseRedirect(self.row_url(found.result_list[0]))  # a jump to a number
         return response
@@ -165,13 +170,11 @@ class ScopedAdmin(ModelAdmin):  # type: ignore[misc]  # Unfold comes without typ
 
     def _without_unknown_filters(self, request: HttpRequest) -> HttpResponseRedirect:
         """Redirect to the list, without the filters of the address that this list does not have."""
-        query, own = request.GET.copy(), (*IGNORED_PARAMS, PAGE_VAR)
-        unknown = [name for name in query if not (name in own or self.lookup_allowed(name, "", request))]
-        for name in unknown:
-            del query[name]
+        own = (*IGNORED_PARAMS, PAGE_VAR)
+        unknown = [name for name in request.GET if not (name in own or self.lookup_allowed(name, "", request))]
         named = ", ".join(name[:40] for name in unknown[:5])
         messages.warning(request, f"This list has no such filter: {named}. It was removed from the address.")
-        return HttpResponseRedirect(f"{request.path}?{query.urlencode()}")
+        return HttpResponseRedirect(f"{request.path}?{_without(request, unknown)}")
 
     def render_change_form(self, request: HttpRequest, context: dict[str, Any], *args: Any, **options: Any) -> Any:
         row = context["original"]
@@ -275,6 +278,14 @@ class ScopedAdmin(ModelAdmin):  # type: ignore[misc]  # Unfold comes without typ
 
     def get_form(self, request: HttpRequest, obj: Model | None = None, change: bool = False, **options: Any) -> Any:
         return super().get_form(request, obj, change, help_texts=HELP_TEXTS, **options)
+
+
+def _without(request: HttpRequest, names: Iterable[str]) -> str:
+    """The query of the address, without the parameters of these names."""
+    query = request.GET.copy()
+    for name in names:
+        del query[name]
+    return query.urlencode()
 
 
 def _shown_filters(found: ChangeList) -> list[tuple[str, str, str]]:

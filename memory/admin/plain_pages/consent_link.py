@@ -19,11 +19,13 @@ from audit.models import ActorKind, Change, State
 from config import at_once
 from config.errors import DomainError
 from config.plain import plain
+from config.wording import several
 from memory.access.roles import roles_in
 from memory.consent import grants, links, notices, redaction, requests
 from memory.consent.links import Opened
 from memory.errors import InvalidLink
 from memory.mail import letters, wording
+from memory.models import Memory, Person
 
 
 @at_once.limited
@@ -102,8 +104,11 @@ def _page(request: HttpRequest, opened: Opened, error: str = "") -> HttpResponse
 
 
 def _role(opened: Opened) -> str:
-    """What the person who asks to read is here. "" if the person has no role that counts, or is no longer a member."""
-    role = roles_in(opened.agent.tenant).get(opened.request.person_id)
+    """What the person who asks is here. "" if the person has no role that counts, or is no longer a member."""
+    person_id, request = opened.request.person_id, opened.request
+    if not person_id and request.asker_kind == ActorKind.PERSON:
+        person_id = Person.objects.filter(email=request.asker).values_list("pk", flat=True).first() or 0
+    role = roles_in(opened.agent.tenant).get(person_id)
     return f"{role} of the organisation {opened.agent.tenant} in this service" if role else ""
 
 
@@ -141,13 +146,30 @@ def _removal(opened: Opened, request: Request) -> dict[str, Any]:
         "is_too_old": timezone.now() >= opened.until,
         "what": wording.removed(request),
         "numbers": wording.numbered(request.memories),
+        "heading": "all memories",
     }
     if opened.request.state != State.OPEN or request.is_erasure:
         return context
     figures = redaction.preview(opened.agent, request.left, request.excluded, request.version)
+    many = len(figures.memories)
+    times = Memory.objects.of(opened.agent).numbered(figures.memories)
     return context | {
+        "heading": "one version of a memory" if request.version else several(many, "memory", "memories"),
+        "in_use": "" if request.version else _in_use(figures.active, many),
+        "recorded": times.aggregate(first=Min("origin"), last=Max("origin")),
         "lineage": wording.numbered([each.number for each in figures.lineage]),
         "figures": figures,
         "constitutional": ", ".join(map(str, figures.constitutional)),
         "related": wording.numbered([each.number for each in figures.related]),
     }
+
+
+def _in_use(active: int, many: int) -> str:
+    """How many of the memories are active, in a sentence."""
+    if many == 1:
+        return "It is in use now." if active else "It is not in use now."
+    if active in (0, many):
+        return (
+            f"{'Both' if many == 2 else f'All {many:,}'} are in use now." if active else "None of them is in use now."
+        )
+    return f"{active:,} of them {'is' if active == 1 else 'are'} in use now."

@@ -25,6 +25,7 @@ from django.views.decorators.http import require_http_methods
 
 from audit.consent import Person
 from audit.consent import Request as AccessRequest
+from audit.models import ActorKind, AuditEntry, Operation
 from audit.models import State as RequestState
 from audit.trail import Actor
 from config import PROGRAM
@@ -147,7 +148,10 @@ def page(request: HttpRequest, grant: Grant) -> HttpResponse:
     if request.method == "POST":
         return HttpResponseRedirect(grant.url)
     if not grant.is_open:
-        return render(request, "reading/over.html", grant.context())
+        ended = AuditEntry.objects.filter(agent_id=grant.agent.pk, operation=Operation.ACCESS_REVOKED)
+        own = ended.filter(detail__request=grant.request.number, actor_kind=ActorKind.PERSON)
+        is_own_end = own.filter(actor_label=grant.person.address).exists()
+        return render(request, "reading/over.html", grant.context() | {"is_own_end": is_own_end})
     which, after = _list_position(grant, request.GET)
     found = _list_rows(grant, which, after)
     rows = found[:PAGE_SIZE]
