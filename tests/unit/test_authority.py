@@ -274,6 +274,20 @@ def test_the_commands_repair_and_sign_again(house: House, settings: Any, capsys:
     assert (run("rotate_audit_key").code, problems(house.bob)) == (0, [])
 
 
+def test_a_row_that_a_former_audit_key_signed_is_not_signed_again(house: House, settings: Any) -> None:
+    stolen = keyring().audit[0].secret
+    old = settings.AUDIT_KEY or (settings.KEYS_DIR / "audit").read_text().strip()
+    settings.AUDIT_KEY = f"{'A' * 43}=,{old}"
+    row = fresh(house.ada)
+    row.model = "openai/x"
+    values = {"model": row.model, "authority_mac": authority._mac(stolen, row)}
+    Agent.objects.filter(pk=row.pk).update(**values)
+    ran = run("rotate_audit_key")
+    assert (ran.code, "acme/ada" in ran.err) == (1, True)
+    call_command("repair_authority", "acme/ada")
+    assert fresh(house.ada).model == house.ada.model
+
+
 def test_an_older_audit_key_signs_nothing_new(house: House, settings: Any) -> None:
     old = settings.AUDIT_KEY or (settings.KEYS_DIR / "audit").read_text().strip()
     settings.AUDIT_KEY = f"{'A' * 43}=,{old}"

@@ -7,7 +7,8 @@ from config.commandline.progress import progress
 from config.errors import FAILED
 from config.keyring import keyring
 from memory.access import authority
-from memory.errors import AuthorityBroken, TrailShortened
+from memory.agents import repair
+from memory.errors import AuthorityBroken, MemoryFault
 from memory.models import Agent
 from memory.writing import edits
 
@@ -26,10 +27,12 @@ class Command(Task):
         with progress("signing", unit="agents", total=older.count()) as advance:
             for agent in older.iterator(chunk_size=500):
                 try:
+                    if repair.repair(agent.pk, agent.label, is_dry_run=True):  # somebody may have the older key
+                        raise AuthorityBroken(agent.label)
                     with edits.locked(agent) as row:
                         authority.sign(row)
                         row.save(update_fields=authority.SIGNATURE)
-                except (AuthorityBroken, TrailShortened) as error:
+                except MemoryFault as error:
                     refused += 1
                     self.say(f"error: {error}")
                 advance(1)
