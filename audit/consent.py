@@ -141,12 +141,15 @@ def state_at(request: Request | AccessRequest, now: datetime) -> State:
     return State(request.state)
 
 
+def open_now() -> Q:
+    """A condition for requests to read that can still be decided."""
+    return Q(state=State.REQUESTED, asked_at__gt=timezone.now() - LAPSES)
+
+
 def open_and_active(rows: QuerySet[AccessRequest]) -> tuple[int, int]:
     """How many of these requests to read are open, and how many are active grants."""
-    now = timezone.now()
-    is_open = Q(state=State.REQUESTED, asked_at__gt=now - LAPSES)
-    is_active = Q(state=State.ACTIVE, until__gt=now)
-    found = rows.aggregate(opened=Count("pk", filter=is_open), active=Count("pk", filter=is_active))
+    is_active = Q(state=State.ACTIVE, until__gt=timezone.now())
+    found = rows.aggregate(opened=Count("pk", filter=open_now()), active=Count("pk", filter=is_active))
     return found["opened"], found["active"]
 
 

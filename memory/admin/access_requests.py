@@ -120,8 +120,10 @@ class AccessPage(ScopedAdmin):
         """When the access ends or has ended. For a request that waits: until when somebody can decide."""
         state = state_now(row)
         if state == State.REQUESTED:
-            return format_html("decide by {}", moment(row.asked_at + LAPSES))
-        return format_html("ended {}", moment(row.ended_at)) if state == State.REVOKED else moment(row.until)
+            return format_html("<span>decide by {}</span>", moment(row.asked_at + LAPSES))
+        return (
+            format_html("<span>ended {}</span>", moment(row.ended_at)) if state == State.REVOKED else moment(row.until)
+        )
 
     owner = column("agent_label", "agent", ordering="agent_label")
 

@@ -79,7 +79,6 @@ class SettingsForm(BudgetForm):
     """Settings that a tenant may change directly."""
 
     title = "Settings of {row.label}"
-    lead = ("Only the agent's side can change the model, the steward and who may consent. You can propose a change.",)
     field_order = TENANT_SETS
     groups = {
         "Size of core memory": ("budget_tokens", "target_tokens"),
@@ -97,8 +96,9 @@ class ModelChoiceForm(AdminForm):
     shown_if = [("other_model", "model", "")]
     model = forms.ChoiceField(
         required=False,
-        help_text="The provider can read memories when they are refined. builtin/dedupe merges near duplicates, and "
-        "builtin/archive moves memories beneath: both need no provider",
+        help_text="The provider can read memories when they are refined. Two models need no provider: builtin/archive "
+        "takes memories out of core memory until it reaches its target (they are kept, and the agent finds them when "
+        "it searches), and builtin/dedupe merges only near duplicates, so core memory may stay over its budget",
     )
     other_model = forms.CharField(max_length=200, required=False, label="Another model")
 

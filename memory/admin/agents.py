@@ -16,13 +16,16 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.decorators import action, display
 
-from audit.consent import PROPOSABLE
+from audit.consent import LAPSES, PROPOSABLE, open_now
+from audit.models import AccessRequest
 from config.queue import unattended
 from config.templatetags.moments import moment
 from config.wording import several
 from memory.access.roles import Action
 from memory.admin import agent_actions, agent_parts, ask_access, removal
 from memory.admin.agent_forms import TENANT_SETS, FirstKeyForm, NewAgentForm, ProposalForm, SettingsForm
+from memory.admin.base import links
+from memory.admin.base.actions import MAX_LISTED
 from memory.admin.base.filters import TenantFilter
 from memory.admin.base.forms import form_page, secret_page
 from memory.admin.base.page import Part, ScopedAdmin, Status, column
@@ -156,7 +159,10 @@ class AgentPage(TimeMachinePage, ScopedAdmin):
             lifecycle.change(agent, actor_of(request.user), **values)
             return f"Settings of {agent.label} saved."
 
-        return form_page(self, request, SettingsForm, save, row=agent, initial=model_to_dict(agent, TENANT_SETS))
+        text = 'Only the agent\'s side can change the model and the steward. You can <a href="{}">propose a change</a>.'
+        lead = [format_html(text, reverse("admin:memory_agent_propose", args=[agent.pk]))]
+        initial = model_to_dict(agent, TENANT_SETS)
+        return form_page(self, request, SettingsForm, save, row=agent, lead=lead, initial=initial)
 
     @action(description="Propose a change", url_path="propose", permissions=["configure"])
     def propose(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -213,7 +219,7 @@ class AgentPage(TimeMachinePage, ScopedAdmin):
         return budget_bar(agent)
 
     @display(description="next refinement")
-    def next_refinement(self, agent: Any) -> str:
+    def next_refinement(self, agent: Any) -> SafeString | str:
         return next_refinement(agent, agent.model_problem, agent.waits)
 
     @display(description="state", label=_STATES)
@@ -295,6 +301,10 @@ def _waiting(agent: Agent) -> Iterator[SafeString]:
         what = "; ".join(wording.proposed(proposal.proposed))
         text = "A change is proposed: {}. Until {}, {} can accept it."
         yield format_html(text, what, moment(proposal.decide_until), who_decides(agent))
+    for row in AccessRequest.objects.filter(open_now(), agent_id=agent.pk).order_by("pk")[:MAX_LISTED]:
+        request = links.link(agent.pk, "access", row.number, f"request {row.number}")
+        text = "{} asks to read ({}). Until {}, {} can decide."
+        yield format_html(text, row.person, request, moment(row.asked_at + LAPSES), who_decides(agent))
     if removals := removal.status(agent):
         yield format_html("Removal of content: {}", removals)
 

@@ -308,11 +308,11 @@ def change(agent: Agent, actor: Actor, *, proposal: int = 0, **settings: Any) ->
 
 
 def _try_again(agent: Agent, changed: Collection[str], *, is_own: bool) -> None:
-    """After a change of the model, forget the failures with the former one. If `is_own` is true, the agent's own key
-    changed it, and nothing is forgotten: each attempt may cost money."""
-    if "model" in changed and agent.failures_in_a_row and not is_own:
+    """After a change of the model, forget the failures and the cool-down of the former one. If `is_own` is true, the
+    agent's own key changed it, and nothing is forgotten: each attempt may cost money."""
+    if "model" in changed and not is_own:
         agent.failures_in_a_row, agent.quiet_until, agent.quiet_below_tokens = 0, None, None
-        if agent.due_reason == DueReason.RETRY:
+        if agent.due_reason in (DueReason.RETRY, DueReason.OVER_BUDGET):
             agent.due_at = timezone.now()
 
 

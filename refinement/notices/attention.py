@@ -9,7 +9,7 @@ from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Subquery
 from django.urls import reverse
 from django.utils import timezone
 
-from audit.consent import LAPSES
+from audit.consent import open_now
 from audit.models import AccessRequest, AuditEntry, Operation, State
 from config.wording import several
 from memory.models import Agent
@@ -79,14 +79,14 @@ def items(tenants: Collection[int], most: int, **only: Any) -> list[Item]:
     ]
 
 
-def requests(tenants: Collection[int], most: int) -> Iterator[tuple[str, str, str]]:
-    """The agents with open access requests: the label, a text, and the path of their list. Everybody who sees a tenant
-    also sees its requests."""
-    rows = AccessRequest.objects.filter(tenant_id__in=tenants, state=State.REQUESTED)
-    waiting: Any = rows.filter(asked_at__gt=timezone.now() - LAPSES)
-    for label, count in waiting.values_list("agent_label").annotate(Count("pk")).order_by("agent_label")[:most]:
+def requests(tenants: Collection[int], most: int) -> Iterator[tuple[int, str, str, str]]:
+    """The agents with open access requests: the id, the label, a text, and the path of their list. Everybody who sees a
+    tenant also sees its requests."""
+    waiting: Any = AccessRequest.objects.filter(open_now(), tenant_id__in=tenants)
+    agents = waiting.values_list("agent_id", "agent_label").annotate(Count("pk")).order_by("agent_label")
+    for agent_id, label, count in agents[:most]:
         path = reverse("admin:audit_accessrequest_changelist", query={"agent": label, "state__exact": State.REQUESTED})
-        yield label, several(count, "access request waits", "access requests wait"), path
+        yield agent_id, label, several(count, "access request waits", "access requests wait"), path
 
 
 def _agents() -> QuerySet[Agent]:

@@ -68,7 +68,7 @@ def _send(person: Person) -> None:
     """Mail a person what needs attention, if there is something."""
     tenants = tenant_ids(person)[Action.SEE]
     found = [(item.agent.label, _text(item), item.path) for item in attention.items(tenants, MOST)]
-    found += [(label, f"{text}. See", path) for label, text, path in attention.requests(tenants, MOST)]
+    found += [(label, f"{text}. See", path) for _, label, text, path in attention.requests(tenants, MOST)]
     found.sort()
     if not found:
         return

@@ -62,7 +62,9 @@ def test_it_counts_what_needs_attention(house: House, staff: Staff, enter: Enter
     asked(house.ada, staff["auditor"])
     paused = {"over budget": 1, "paused": 1, "open requests": 1, "active grants": 1}
     assert counts(client) == {"agents": 1} | paused
-    assert "<b>acme/ada</b><span>1 access request waits for" in html(client.get("/admin/"))
+    assert ">acme/ada</a><span>1 access request waits for" in html(client.get("/admin/"))
+    page = html(client.get(reverse("admin:memory_agent_change", args=[house.ada.pk])))
+    assert f"{staff['auditor'].email} asks to read (<a " in page
     lifecycle.change(fresh(house.ada), ME, paused=False)
     backlog.request(fresh(house.ada))
     assert counts(client)["due"] == 1

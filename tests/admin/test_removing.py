@@ -154,8 +154,8 @@ def test_the_pages_of_open_requests_show_who_decides(
     requests.propose(fresh(kept), OWNER, model="openai/gpt")
     for text, decides, times in (
         (reading, " can decide.", 1),
-        (removal, " decides.", 1),
-        (page(client, kept), " can accept it.", 2),
+        (removal, " decides.", 2),
+        (page(client, kept), " can accept it.", 3),
     ):
         assert text.count("steward (by the mailed link)") == times * link, decides
         assert (f"agent&#x27;s runtime{decides}" in text) is runtime, decides

@@ -134,6 +134,11 @@ def test_a_new_model_is_tried_at_once_unless_the_agents_own_key_named_it(ada: Ag
         assert closed(ada, Outcome.FAILED)[1] == DueReason.RETRY
         lifecycle.change(fresh(ada), actor, model=f"ollama/{actor.kind}")
         assert (due(), fresh(ada).failures_in_a_row == 0) == (["acme/ada"] * at_once, at_once)
+    fill(ada, 2, 100)
+    assert closed(ada, Outcome.COMPLETED, budget_tokens=100, target_tokens=100) == (DAY, DueReason.OVER_BUDGET)
+    assert due() == [], "it could not make core memory small enough"
+    lifecycle.change(fresh(ada), PERSON, model="builtin/archive")
+    assert due() == ["acme/ada"]
 
 
 def test_growth_does_not_make_a_retry_earlier(ada: Agent) -> None:

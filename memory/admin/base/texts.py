@@ -2,6 +2,7 @@
 
 from django.template.loader import render_to_string
 from django.urls import reverse
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from config.templatetags.moments import moment
@@ -26,14 +27,14 @@ def budget_bar(agent: Agent) -> SafeString:
     return render_to_string("admin/budget_bar.html", {"agent": agent, "state": state, "width": width})
 
 
-def next_refinement(agent: Agent, problem: str = "", waits: str = "") -> str:
+def next_refinement(agent: Agent, problem: str = "", waits: str = "") -> SafeString | str:
     """When the next refinement is, or why it is due, in a few words. `problem` says why the agent's model cannot be
-    used, and `waits` why no due agent is refined."""
+    used, and `waits` why no agent is refined."""
     if problem:
         return "cannot start"
     due = DUE_REASONS.get(schedule.why(agent))
-    why = ", ".join(filter(None, (due, "paused" if agent.paused else None)))
-    return f"{why}; no worker runs" if due and waits else why or moment(agent.due_at)
+    found = ", ".join(filter(None, (due, "paused" if agent.paused else None))) or moment(agent.due_at)
+    return format_html("{}; no worker runs", found) if waits and found and (due or not agent.paused) else found
 
 
 def ask_access_url(agent_id: int, **fields: int | str) -> str:
