@@ -121,7 +121,7 @@ def test_each_count_links_to_its_rows_and_the_menu_to_every_list(house: House, e
 def test_an_agent_over_its_budget_is_marked_as_paused(house: House, enter: Enter) -> None:
     client = enter("auditor")
     steps.remember(house.ada, f"{MARKER} tea")
-    over = "over budget{}; no worker runs"
+    over = "<span>over budget{}; no worker runs</span>"
     for paused, due, notes in ((False, over.format(""), []), (True, over.format(", paused"), ["1 paused"])):
         lifecycle.change(fresh(house.ada), ME, target_tokens=1, budget_tokens=1, paused=paused)
         found = overview_of(client)

@@ -34,7 +34,9 @@ def next_refinement(agent: Agent, problem: str = "", waits: str = "") -> SafeStr
         return "cannot start"
     due = DUE_REASONS.get(schedule.why(agent))
     found = ", ".join(filter(None, (due, "paused" if agent.paused else None))) or moment(agent.due_at)
-    return format_html("{}; no worker runs", found) if waits and found and (due or not agent.paused) else found
+    if waits and found and (due or not agent.paused):
+        return format_html("<span>{}; no worker runs</span>", found)
+    return found
 
 
 def ask_access_url(agent_id: int, **fields: int | str) -> str:
