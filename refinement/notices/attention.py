@@ -136,17 +136,17 @@ def _over_budget(agent: Agent, page: str) -> Item:
     if agent.paused and vars(agent)["is_rolled_back"]:
         why = f"{over}, and paused after a rollback. A refinement would probably make the same changes again."
         return Item(agent, why, "Raise its budget", _form(agent, "settings"))
-    hint = f" {agent.model} merges only duplicates, so it may stay over its budget." * (agent.model == DEDUPE)
+    hint = f" {agent.model} merges only duplicates, so it may stay over its budget. Then it needs another model."
+    hint *= agent.model == DEDUPE
     if agent.paused:
-        advice = "Resume it, or raise its budget" if hint else "Resume it"
-        return Item(agent, f"{over}, and paused.{hint}", advice, page)
+        return Item(agent, f"{over}, and paused.{hint}", "Resume it", page)
     if not agent.model:
         return Item(agent, f"{over}, and it has no model.", "Propose a model", _form(agent, "propose"))
     if schedule.why(agent):
         return Item(agent, f"{over}. It is due, and waits for a worker.", "See why it waits", page, steers=False)
     if (vars(agent)["last_after"] or 0) > agent.budget_tokens:
-        why = f"{over}. Its last refinement could not make it small enough."
-        return Item(agent, why, "Raise its budget, or propose another model", _form(agent, "settings"))
+        why = f"{over}. Its last refinement could not make it small enough. A larger budget would help, too."
+        return Item(agent, why, "Propose another model", _form(agent, "propose"))
     after = f" Its next refinement is due on {agent.due_at:%d %B %Y}." if agent.due_at else ""
     if vars(agent)["is_rolled_back"]:
         why = f"{over}, after a rollback.{after} It would probably make the same changes again."

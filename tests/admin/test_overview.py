@@ -217,8 +217,8 @@ def test_the_overview_says_why_an_agent_needs_attention(house: House, enter: Ent
     assert (item.agent, item.why, item.advice) == (
         house.ada,
         "Over its budget: 5 of 1 tokens, and paused. builtin/dedupe merges only duplicates, so it may stay over its "
-        "budget.",
-        "Resume it, or raise its budget",
+        "budget. Then it needs another model.",
+        "Resume it",
     )
     assert (item.steers, overview["may_steer"]) == (True, {house.ada.tenant_id})
     assert overview_of(enter("auditor"))["may_steer"] == set(), "an auditor cannot resume"
@@ -237,7 +237,7 @@ def test_the_overview_says_why_an_agent_needs_attention(house: House, enter: Ent
     RefinementSession.objects.update(outcome="completed", tokens_after=5)
     [item] = overview_of(owner)["attention"]
     assert "Its last refinement could not make it small enough." in item.why
-    assert item.path == reverse("admin:memory_agent_change_settings", args=[house.ada.pk])
+    assert item.path == reverse("admin:memory_agent_propose", args=[house.ada.pk])
     RefinementSession.objects.update(tokens_after=1)
     steps.remember(house.ada, f"{MARKER} boats")
     roll_back(fresh(house.ada), What("entry", steps.last_entry(house.ada).seq), steps.PERSON)
