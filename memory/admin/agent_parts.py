@@ -70,9 +70,11 @@ def _trend(marks: list[charts.Mark]) -> SafeString:
     sizes = [mark.tokens for mark in marks if mark.kind == Outcome.COMPLETED][-SESSIONS_OF_TREND:]
     if len(sizes) < SESSIONS_OF_TREND or sizes != sorted(set(sizes)):
         return SafeString("")
-    text = "Core memory grows faster than refinement shortens it: {} tokens more in {} sessions."
-    advice = "A larger budget or another model can help."
-    return format_html(f'<p class="pal-help">{text} {advice}</p>', f"{sizes[-1] - sizes[0]:,}", len(sizes) - 1)
+    text = (
+        '<p class="pal-help">Core memory grows faster than refinement shortens it: {} tokens more in {} sessions. '
+        "A larger budget or another model can help.</p>"
+    )
+    return format_html(text, f"{sizes[-1] - sizes[0]:,}", len(sizes) - 1)
 
 
 def _result(session: RefinementSession) -> str:

@@ -70,14 +70,13 @@ def _timeline(agent: Agent, undone: Undone, latest: list[AuditEntry]) -> dict[st
     sessions = agent_parts.session_marks(
         agent, MAX_ENTRIES, lambda row: time_machine_url(agent.pk, "session", row.number)
     )
-    oldest, steps = latest[-1], [(int(1_000 * each.at.timestamp()), each.tokens) for each in points]
+    oldest, is_long = latest[-1], agent.audit_seq >= 2 * charts.MOST_POINTS  # a long trail has more steps than points
+    steps = [] if is_long else [(int(1_000 * each.at.timestamp()), each.tokens) for each in points]
     first, last = (1_000 * at.timestamp() for at in (points[0].at, max(timezone.now(), points[-1].at)))
     step = max(1, int(last - first) // 1_000)  # milliseconds; a key moves the slider by one step
     return {
         "chart": charts.tokens_over_time(agent, points, [*edits, *sessions], name="Core memory over time"),
         "unmarked_before": oldest.at if points[0].seq < oldest.seq else None,
-        "steps": json.dumps(
-            steps if agent.audit_seq < 2 * charts.MOST_POINTS else []
-        ),  # of a long trail, some are missing
+        "steps": json.dumps(steps),
         "slider": {"min": int(last) - step * ceil((last - first) / step), "max": int(last), "step": step},
     }

@@ -102,6 +102,7 @@ def _heaviest(agents: Any) -> list[dict[str, Any]]:
 
 
 def _charts(tenants: list[int]) -> list[Chart]:
+    """Both charts. The sessions that were rolled back are found once."""
     today = timezone.now().replace(hour=0, minute=0, second=0, microsecond=0)
     first = today - timedelta(days=today.weekday(), weeks=WEEKS - 1)
     weeks = [(first + timedelta(weeks=n)).date() for n in range(WEEKS)]
@@ -145,7 +146,9 @@ def _outcomes(tenants: list[int], undone: list[RefinementSession]) -> Chart:
     since = timezone.now() - timedelta(days=DAYS)
     ended = RefinementSession.objects.filter(agent__tenant__in=tenants, opened_at__gte=since)
     rows = Counter(dict(ended.values_list("outcome").annotate(count=Count("pk")).order_by()))
-    rows -= (rolled_back := Counter(session.outcome for session in undone if session.opened_at >= since))
+    rolled_back = Counter(session.outcome for session in undone if session.opened_at >= since)
+    rows -= rolled_back
     bars = [(each.value, rows[each.value], MEANINGS.get(each, "faint")) for each in Outcome if rows.get(each.value)]
-    bars += [("rolled back", rolled_back.total(), "faint")] * bool(rolled_back)
+    if rolled_back:
+        bars.append(("rolled back", rolled_back.total(), "faint"))
     return charts.columns(f"Sessions of the last {DAYS} days, by outcome", "sessions", bars)

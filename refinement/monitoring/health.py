@@ -105,8 +105,8 @@ def problems(*, of_operator: bool) -> list[str]:
 
 
 def _workers() -> str:
-    is_first = queue.next_sweep() is None
-    return (queue.unattended() or OK) + f": start '{PROGRAM} worker'" * is_first
+    found = queue.unattended()
+    return f"{found}: start '{PROGRAM} worker'" if found else OK
 
 
 def _models() -> str:

@@ -136,8 +136,9 @@ def _over_budget(agent: Agent, page: str) -> Item:
     if agent.paused and vars(agent)["is_rolled_back"]:
         why = f"{over}, and paused after a rollback. A refinement would probably make the same changes again."
         return Item(agent, why, "Raise its budget", _form(agent, "settings"))
-    hint = f" {agent.model} merges only duplicates, so it may stay over its budget. Then it needs another model."
-    hint *= agent.model == DEDUPE
+    hint = ""
+    if agent.model == DEDUPE:
+        hint = f" {DEDUPE} merges only duplicates, so it may stay over its budget. Then it needs another model."
     if agent.paused:
         return Item(agent, f"{over}, and paused.{hint}", "Resume it", page)
     if not agent.model:

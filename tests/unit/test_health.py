@@ -26,7 +26,8 @@ from tests.privacy.marker import unique
 
 pytestmark = pytest.mark.database
 
-NEVER = "no worker has started yet: start 'manage.py worker'"
+START = "start 'manage.py worker'"
+NEVER = f"no worker has started yet: {START}"
 NOT_MIGRATED = (503, "not migrated: run manage.py migrate")
 
 
@@ -75,7 +76,10 @@ def test_readyz_names_each_part_stopped_workers_and_unavailable_models(client: C
     queue.keep_schedules()
     assert ready(client, "workers") == (200, "ok")
     Schedule.objects.update(next_run=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
-    assert ready(client, "workers") == (200, "no worker has looked for due agents since 2026-01-02 03:04:05 UTC")
+    assert ready(client, "workers") == (
+        200,
+        f"no worker has looked for due agents since 2026-01-02 03:04:05 UTC: {START}",
+    )
     with time_machine.travel("2026-01-02T03:04:05Z", tick=False):
         refining.change(ada, model="ollama/gpt")
         Provider.objects.create(name="ollama/gpt", has_answered=True)

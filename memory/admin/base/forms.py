@@ -96,7 +96,7 @@ def form_page(
     """A page with a form, for a list or for a row.
 
     `save` receives the values of a valid form. It returns a message for the next page, or the response itself. If the
-    form has a choice of tenants and there is none, the page shows the form to add a tenant.
+    form needs a tenant and no tenant exists, the person gets the form to add a tenant.
     """
     if "tenants" in options and not options["tenants"].exists():
         messages.warning(request, "There is no tenant yet. Add a tenant first.")
