@@ -8,6 +8,7 @@ SQL grants nothing, and a deleted row does not undo a revocation.
 from __future__ import annotations
 
 import unicodedata
+from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -31,6 +32,8 @@ PROPOSABLE = ("model", "steward", "is_steward_only", "memory_path", "vault_path"
 PROPOSAL = Operation.CHANGE_PROPOSED
 REMOVALS = (Operation.REDACTION_REQUESTED, Operation.ERASURE_REQUESTED)
 OPEN = (State.REQUESTED, State.OPEN)
+_REMOVING = (*REMOVALS, Operation.REDACTED, Operation.ERASED, Operation.REQUEST_DECLINED)
+_MOST_READ = 10_000  # entries, for a page about many agents
 _COUNTED = (Operation.ACCESS_REQUESTED, PROPOSAL, *REMOVALS, *STEPS, Operation.CLAIMED)
 
 _BY_SERVICE = (State.LAPSED, State.REPLACED)  # nobody decided
@@ -156,6 +159,17 @@ def open_and_active(rows: QuerySet[AccessRequest]) -> tuple[int, int]:
 def requests(agent_id: int, since: int = 1) -> dict[int, Request]:
     """The requests in an agent's trail, in order, beginning with entry `since`. The keys are their numbers."""
     return _built(AuditEntry.objects.filter(CONSENT, agent_id=agent_id, seq__gte=since).order_by("seq"))
+
+
+def waiting_removals(agents: QuerySet[Any]) -> dict[tuple[int, str], list[Request]]:
+    """The open requests to remove content, by the ids and labels of the agents. For lists only: this reads the newest
+    10,000 entries at most, and does not verify them."""
+    entries = AuditEntry.objects.filter(CONSENT, agent_id__in=agents.values("pk"), operation__in=_REMOVING)
+    by_agent = defaultdict(list)
+    for entry in reversed(entries.defer("sealed").order_by("-pk")[:_MOST_READ]):
+        by_agent[entry.agent_id, entry.agent_label].append(entry)
+    opened = {agent: [each for each in _built(rows).values() if each.state in OPEN] for agent, rows in by_agent.items()}
+    return {agent: waiting for agent, waiting in opened.items() if waiting}
 
 
 def is_altered(agent: Any, *shown: Request) -> bool:

@@ -15,4 +15,7 @@ REVOKE DELETE ON memory_memory, memory_agent, memory_tenant FROM palimpsest;
 -- Only migrations change these tables.
 REVOKE INSERT, UPDATE, DELETE ON django_migrations, django_content_type, auth_permission FROM palimpsest;
 
+-- No temporary tables either: the service needs none.
+DO $$ BEGIN EXECUTE format('REVOKE TEMPORARY ON DATABASE %I FROM PUBLIC', current_database()); END $$;
+
 COMMIT;

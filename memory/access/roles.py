@@ -7,6 +7,7 @@ key or invitation that somebody inserts, changes or puts back with SQL gives not
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from enum import Enum, auto
 from itertools import groupby
 from operator import attrgetter
@@ -18,7 +19,7 @@ from django.db.models import Prefetch, QuerySet
 from audit import guards
 from audit.verify import Problem, ill_formed
 from config.keyring import is_proven, macs
-from memory.errors import Invalid, NotAllowed
+from memory.errors import Invalid, NotAllowed, NotFound
 from memory.models import Invitation, Membership, Person, Role, Tenant, TenantKey
 
 MOST_LIVE = 50  # keys of a tenant that are not revoked, and open invitations, because each change signs them all
@@ -142,6 +143,17 @@ def set_live(tenant_id: int, added: str = "", *, removed: Iterable[str] = ()) ->
         live = [each for each in live if known.get(each, "") not in ("", *removed)]
         live += [each for each, prefix in known.items() if prefix == added]
         sign_roles(tenant, whole_roles(tenant), live)
+
+
+@contextmanager
+def locked_for(action: Action, tenant_id: int, by: Person) -> Iterator[Tenant]:
+    """Lock the tenant, in a transaction, if the person still may carry out `action` in it. Raises NotFound
+    otherwise."""
+    with transaction.atomic():
+        tenant = Tenant.objects.select_for_update(no_key=True).filter(pk=tenant_id).first()
+        if tenant is None or not may(by, action, tenant):
+            raise NotFound("No such tenant, or you may no longer do this in it.")
+        yield tenant
 
 
 def lock(tenant_id: int) -> Tenant:

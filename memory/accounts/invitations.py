@@ -19,7 +19,7 @@ from django.utils import timezone
 
 from config.keyring import is_proven, macs
 from memory.access.authentication import new_prefix
-from memory.access.roles import Action, live_fingerprints, may, set_live
+from memory.access.roles import Action, live_fingerprints, locked_for, may, set_live
 from memory.accounts import memberships, people
 from memory.errors import AlreadyExists, Invalid, InvalidLink, NotAllowed
 from memory.mail import letters
@@ -49,8 +49,7 @@ def invite(tenant: Tenant, address: str, role: str, by: Person) -> str:
     email = _checked(address)
     if role not in Role.values:
         raise Invalid("role", f"must be one of: {', '.join(Role.values)}")
-    with transaction.atomic():
-        row = memberships.require_tenant(tenant.pk, by)
+    with locked_for(Action.STAFF, tenant.pk, by) as row:
         if Membership.objects.filter(tenant=row, person__email=email).exists():
             raise AlreadyExists("A member of the tenant has this address. Change their role instead.")
         earlier = Invitation.objects.filter(tenant=row, address=email)  # SQL may have set `used_at`
@@ -72,8 +71,7 @@ def is_open(tenant: Tenant, address: str) -> bool:
 
 def withdraw(invitation: Invitation, by: Person) -> None:
     """Delete an invitation, unless it was used. Raises NotFound."""
-    with transaction.atomic():
-        memberships.require_tenant(invitation.tenant_id, by)
+    with locked_for(Action.STAFF, invitation.tenant_id, by):
         Invitation.objects.filter(pk=invitation.pk, used_at=None).delete()
         set_live(invitation.tenant_id, removed=[invitation.prefix])
 

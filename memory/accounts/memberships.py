@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from django.db import transaction
 
-from memory.access.roles import Action, live_fingerprints, lock, manages, may, roles_in, sign_roles
+from memory.access.roles import Action, live_fingerprints, lock, locked_for, manages, roles_in, sign_roles
 from memory.consent import requests
 from memory.errors import Invalid, LastOwner, NotAllowed, NotFound
 from memory.models import Membership, Person, Role, Tenant
@@ -58,19 +58,10 @@ def sign_again(person_id: int) -> None:
             set_role(tenant.pk, person_id, role)
 
 
-def require_tenant(tenant_id: int, by: Person) -> Tenant:
-    """Lock and return the tenant, if the person may manage its members. Raises NotFound otherwise."""
-    tenant = Tenant.objects.select_for_update(no_key=True).filter(pk=tenant_id).first()
-    if tenant is None or not may(by, Action.STAFF, tenant):
-        raise NotFound("No such membership.")
-    return tenant
-
-
 @contextmanager
 def _locked(membership: Membership, by: Person) -> Iterator[Membership]:
     """Lock the tenant, and read the membership again. So two owners cannot remove each other."""
-    with transaction.atomic():
-        require_tenant(membership.tenant_id, by)
+    with locked_for(Action.STAFF, membership.tenant_id, by):
         rows = Membership.objects.select_related("person").filter(pk=membership.pk, tenant_id=membership.tenant_id)
         row = rows.first()
         if row is None or row.person_id != membership.person_id:

@@ -117,12 +117,13 @@ def _summary(agent: Agent) -> SafeString:
     last = RefinementSession.objects.filter(agent=agent).order_by("-number").first()
     if last:
         undone_sessions.mark([last])
-    problem = probe.problems([agent.model]).get(agent.model, "")
+    problem, waits = probe.problems([agent.model]).get(agent.model, ""), unattended()
     context = {
         "agent": agent,
         "attention": attention.items([agent.tenant_id], 1, pk=agent.pk),
         "page": webhooks.admin_path(agent),
-        "waits": unattended(),
+        "waits": waits,
+        "is_waiting": waits and agent.due_at and not agent.paused and not problem,
         "bar": charts.bar(agent.core_tokens, marks),
         "due": why_due(agent, problem),
         "problem": problem,

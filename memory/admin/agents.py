@@ -21,7 +21,7 @@ from audit.models import AccessRequest
 from config.queue import unattended
 from config.templatetags.moments import moment
 from config.wording import several
-from memory.access.roles import Action
+from memory.access.roles import Action, locked_for
 from memory.admin import agent_actions, agent_parts, ask_access, removal
 from memory.admin.agent_forms import TENANT_SETS, FirstKeyForm, NewAgentForm, ProposalForm, SettingsForm
 from memory.admin.base import links
@@ -143,7 +143,8 @@ class AgentPage(TimeMachinePage, ScopedAdmin):
         def save(values: dict[str, Any]) -> HttpResponse:
             _require_model(values["model"])
             tenant, slug, actor = values.pop("tenant"), values.pop("agent"), actor_of(request.user)
-            agent, key = lifecycle.create(tenant.slug, slug, actor=actor, tenant_id=tenant.pk, **values)
+            with locked_for(Action.CONFIGURE, tenant.pk, request.user):  # type: ignore[arg-type]  # signed in
+                agent, key = lifecycle.create(tenant.slug, slug, actor=actor, tenant_id=tenant.pk, **values)
             return _first_key_page(request, agent, key, self.row_url(agent))
 
         tenants = visible_tenants(request, Action.CONFIGURE)

@@ -13,14 +13,14 @@ from unfold.decorators import action, display
 
 from config.templatetags.moments import moment
 from memory.access import tenants
-from memory.access.roles import Action
+from memory.access.roles import Action, locked_for
 from memory.admin.base.actions import MAX_LISTED, AdminAction
 from memory.admin.base.filters import AgentFilter, TenantFilter
 from memory.admin.base.forms import AdminForm, TenantChoiceForm, form_page, secret_page
 from memory.admin.base.page import ScopedAdmin
 from memory.admin.base.permissions import actor_of, visible_tenants
 from memory.agents import lifecycle
-from memory.models import AgentKey, ApiKey, TenantKey
+from memory.models import AgentKey, ApiKey, Tenant, TenantKey
 
 
 class LabelForm(AdminForm):
@@ -97,7 +97,9 @@ class TenantKeyPage(KeyPage):
     @action(description="New key", url_path="new", permissions=["view"])
     def add_key(self, request: HttpRequest) -> HttpResponse:
         def save(values: dict[str, Any]) -> HttpResponse:
-            key = tenants.issue_key(values["tenant"].slug, pk=values["tenant"].pk, label=values["label"])
+            tenant: Tenant = values["tenant"]
+            with locked_for(Action.CONFIGURE, tenant.pk, request.user):  # type: ignore[arg-type]  # signed in
+                key = tenants.issue_key(tenant.slug, pk=tenant.pk, label=values["label"])
             lines = ["Send the key with every request, in the header Authorization: Bearer KEY"]
             return secret_page(request, title="Tenant key", secret=key, lines=lines, back=self.list_url)
 

@@ -20,7 +20,7 @@ from unfold.decorators import action, display
 from config import queue
 from config.wording import several
 from memory.access import tenants
-from memory.access.roles import Action, manages
+from memory.access.roles import Action, locked_for, manages
 from memory.admin.base.forms import AdminForm, form_page, secret_page
 from memory.admin.base.help_texts import LABELS, LIMITS, USUAL, WORK
 from memory.admin.base.page import ScopedAdmin, column
@@ -172,7 +172,8 @@ class TenantPage(ScopedAdmin):
         lines = ["Verify each message with this secret, as the specification Standard Webhooks says."]
 
         def save(values: dict[str, Any]) -> HttpResponse | str:
-            secret = webhooks.configure(tenant, **values)
+            with locked_for(Action.STAFF, tenant.pk, request.user):  # type: ignore[arg-type]  # signed in
+                secret = webhooks.configure(tenant, **values)
             if secret:
                 title = f"Secret of the webhook of {tenant.slug}"
                 return secret_page(request, title=title, secret=secret, lines=lines, back=self.row_url(tenant))

@@ -35,16 +35,16 @@ HEAVIEST = 12  # agents in the table of the fullest memories
 def figures(request: HttpRequest) -> dict[str, Any]:
     """Return the page's template context. It covers only the tenants that the person may see."""
     tenants = visible_tenant_ids(request)
-    agents = Agent.objects.filter(tenant__in=tenants)
+    agents, waits = Agent.objects.filter(tenant__in=tenants), unattended()
     return {
         "is_empty": not tenants,
         "can_add_tenants": manages(request.user),  # type: ignore[arg-type]  # the site requires sign-in
         "counts": _counts(agents, tenants),
-        "troubles": problems(of_operator=manages(request.user)),  # type: ignore[arg-type]
+        "troubles": problems(waits, of_operator=manages(request.user)),  # type: ignore[arg-type]
         "attention": attention.items(tenants, MOST_ATTENTION),
-        "requests": list(attention.requests(tenants, MOST_ATTENTION)),
+        "requests": attention.requests(tenants, MOST_ATTENTION),
         "may_steer": set(visible_tenant_ids(request, Action.STEER)),
-        "heaviest": _heaviest(agents),
+        "heaviest": _heaviest(agents, waits),
         "charts": _charts(tenants),
         "next_steps": _next_steps(request),
     }
@@ -86,10 +86,10 @@ def _counts(agents: Any, tenants: list[int]) -> list[tuple[str, int, str, str]]:
     ]
 
 
-def _heaviest(agents: Any) -> list[dict[str, Any]]:
+def _heaviest(agents: Any, waits: str) -> list[dict[str, Any]]:
     share = Cast("core_tokens", FloatField()) / Cast("budget_tokens", FloatField())
     rows = list(agents.filter(budget_tokens__gt=0).select_related("tenant").order_by(share.desc(), "pk")[:HEAVIEST])
-    problems, waits = probe.problems(row.model for row in rows), unattended()
+    problems = probe.problems(row.model for row in rows)
     return [
         {
             "agent": row,

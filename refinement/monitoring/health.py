@@ -41,7 +41,7 @@ def ready(_: HttpRequest) -> JsonResponse:
     is_ready = all(state == OK for state in parts.values())
     parts["disk"] = _disk()
     if parts["database"] == OK:
-        parts |= {"workers": _workers(), "models": _models()}
+        parts |= {"workers": _workers(queue.unattended()), "models": _models()}
     states = {"status": OK if is_ready else "unready", "version": __version__, **parts}
     return JsonResponse(states, status=200 if is_ready else 503)
 
@@ -98,15 +98,15 @@ def _queue() -> str:
     return OK
 
 
-def problems(*, of_operator: bool) -> list[str]:
-    """The reasons why due agents wait. An operator also learns the command that starts a worker."""
-    workers = _workers() if of_operator else queue.unattended() or OK
+def problems(unattended: str, *, of_operator: bool) -> list[str]:
+    """The reasons why due agents wait. `unattended` comes from `queue.unattended`. An operator also learns the
+    command that starts a worker."""
+    workers = _workers(unattended) if of_operator else unattended or OK
     return [state for state in (workers, _models()) if state != OK]
 
 
-def _workers() -> str:
-    found = queue.unattended()
-    return f"{found}: start '{PROGRAM} worker'" if found else OK
+def _workers(unattended: str) -> str:
+    return f"{unattended}: start '{PROGRAM} worker'" if unattended else OK
 
 
 def _models() -> str:

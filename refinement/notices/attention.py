@@ -2,14 +2,15 @@
 
 from collections.abc import Collection, Iterator
 from datetime import datetime, timedelta
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from django.db import transaction
-from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Subquery
+from django.db.models import Count, Exists, F, Min, OuterRef, Q, QuerySet, Subquery
 from django.urls import reverse
 from django.utils import timezone
 
-from audit.consent import open_now
+from audit.consent import LAPSES, open_now, waiting_removals
 from audit.models import AccessRequest, AuditEntry, Operation, State
 from config.wording import several
 from memory.models import Agent
@@ -35,6 +36,19 @@ class Item(NamedTuple):
     path: str
     steers: bool = True
     since: datetime | None = None
+
+
+class Asked(NamedTuple):
+    """Requests that wait for the side of an agent, and the page that shows them. An access request lapses: `word` is
+    "until", and `time` says when the first one lapses. A removal request never lapses: `word` is "since"."""
+
+    agent_id: int
+    label: str
+    number: int  # of requests
+    text: str
+    path: str
+    word: str
+    time: datetime
 
 
 def watch() -> None:
@@ -79,14 +93,29 @@ def items(tenants: Collection[int], most: int, **only: Any) -> list[Item]:
     ]
 
 
-def requests(tenants: Collection[int], most: int) -> Iterator[tuple[int, str, str, str]]:
-    """The agents with open access requests: the id, the label, a text, and the path of their list. Everybody who sees a
+def requests(tenants: Collection[int], most: int) -> list[Asked]:
+    """The requests that wait for the side of an agent: of each kind, for at most `most` agents. Everybody who sees a
     tenant also sees its requests."""
+    return sorted([*_access_requests(tenants, most), *_removal_requests(tenants, most)], key=attrgetter("label"))
+
+
+def _access_requests(tenants: Collection[int], most: int) -> Iterator[Asked]:
     waiting: Any = AccessRequest.objects.filter(open_now(), tenant_id__in=tenants)
-    agents = waiting.values_list("agent_id", "agent_label").annotate(Count("pk")).order_by("agent_label")
-    for agent_id, label, count in agents[:most]:
+    agents = waiting.values_list("agent_id", "agent_label").annotate(Count("pk"), Min("asked_at"))
+    for agent_id, label, count, first in agents.order_by("agent_label")[:most]:
         path = reverse("admin:audit_accessrequest_changelist", query={"agent": label, "state__exact": State.REQUESTED})
-        yield agent_id, label, several(count, "access request waits", "access requests wait"), path
+        text = several(count, "access request waits", "access requests wait")
+        yield Asked(agent_id, label, count, text, path, "until", first + LAPSES)
+
+
+def _removal_requests(tenants: Collection[int], most: int) -> Iterator[Asked]:
+    agents = Agent.objects.filter(tenant__in=tenants).exclude(wrapped_key=b"")
+    by_label = sorted((label, pk, waiting) for (pk, label), waiting in waiting_removals(agents).items())
+    for label, agent_id, waiting in by_label[:most]:
+        count = len(waiting)
+        text = several(count, "removal request waits", "removal requests wait")
+        path = reverse("admin:memory_agent_change", args=[agent_id])
+        yield Asked(agent_id, label, count, text, path, "since", waiting[0].asked_at)
 
 
 def _agents() -> QuerySet[Agent]:

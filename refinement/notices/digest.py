@@ -68,7 +68,7 @@ def _send(person: Person) -> None:
     """Mail a person what needs attention, if there is something."""
     tenants = tenant_ids(person)[Action.SEE]
     found = [(item.agent.label, _text(item), item.path) for item in attention.items(tenants, MOST)]
-    found += [(label, f"{text}. See", path) for _, label, text, path in attention.requests(tenants, MOST)]
+    found += [(each.label, _request_text(each), each.path) for each in attention.requests(tenants, MOST)]
     found.sort()
     if not found:
         return
@@ -83,5 +83,13 @@ def _send(person: Person) -> None:
 
 
 def _text(item: attention.Item) -> str:
-    since = f" (since {item.since:%d %B %Y at %H:%M} UTC)" if item.since else ""
+    since = f" (since {_utc(item.since)})" if item.since else ""
     return f"{item.why}{since} {item.advice}"
+
+
+def _request_text(asked: attention.Asked) -> str:
+    return f"{asked.text} {asked.word} {_utc(asked.time)}. See"
+
+
+def _utc(time: datetime) -> str:
+    return f"{time:%d %B %Y at %H:%M} UTC"

@@ -14,6 +14,7 @@ from django.utils.html import escape
 from config import queue
 from memory.admin.base.help_texts import EMPTY_TEXTS, LIMITS, USUAL
 from memory.agents import lifecycle
+from memory.consent import approval, requests
 from memory.models import Agent, Invitation, Person, Tenant
 from memory.time_machine.rollback import What, roll_back
 from refinement import backlog, limits, loop, providers
@@ -25,7 +26,7 @@ from tests import refining, steps
 from tests.admin.actions import html
 from tests.admin.conftest import Enter, SignedIn, Staff, enrolled
 from tests.admin.reading import asked, granted
-from tests.conftest import House
+from tests.conftest import OPERATOR, House
 from tests.privacy.marker import MARKER
 from tests.steps import ME, fresh
 
@@ -63,12 +64,21 @@ def test_it_counts_what_needs_attention(house: House, staff: Staff, enter: Enter
     paused = {"over budget": 1, "paused": 1, "open requests": 1, "active grants": 1}
     assert counts(client) == {"agents": 1} | paused
     assert ">acme/ada</a><span>1 access request waits for" in html(client.get("/admin/"))
+    redaction = requests.ask_redaction(fresh(house.ada), [1], OPERATOR, reason="ticket 1")
+    erasure = requests.ask_erasure(fresh(house.bob), OPERATOR, reason="ticket 2")
+    assert ">acme/ada</a><span>1 removal request waits for" in html(client.get("/admin/"))
+    superuser = enter("superuser")
+    labels = lambda: [each.label for each in overview_of(superuser)["requests"]]  # noqa: E731
+    assert labels() == ["acme/ada", "acme/ada", "globex/bob"]
+    approval.approve(fresh(house.ada), redaction.number, ME)
+    requests.deny(fresh(house.bob), erasure.number, ME)
+    assert labels() == ["acme/ada"]
     page = html(client.get(reverse("admin:memory_agent_change", args=[house.ada.pk])))
     assert f"{staff['auditor'].email} asks to read (<a " in page
     lifecycle.change(fresh(house.ada), ME, paused=False)
     backlog.request(fresh(house.ada))
     assert counts(client)["due"] == 1
-    assert counts(enter("superuser"))["agents"] == 2
+    assert counts(superuser)["agents"] == 2
 
 
 def test_the_charts_show_sessions_of_the_persons_tenants(house: House, enter: Enter, time_machine: Any) -> None:
@@ -138,6 +148,7 @@ def test_it_shows_why_due_agents_wait(house: House, enter: Enter) -> None:
     assert f"{said}: start &#x27;manage.py worker&#x27;." in html(enter("superuser").get("/admin/"))
     page = html(client.get(reverse("admin:memory_agent_change", args=[house.ada.pk])))
     assert "No refinement starts now: no worker has started yet." in page
+    assert "; no worker runs</dd>" in page
     queue.keep_schedules()
     assert "Refinement waits" not in html(client.get("/admin/"))
     Provider.objects.create(name="openai", failures=2, shut_until=timezone.now() + timedelta(minutes=1))

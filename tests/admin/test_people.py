@@ -11,10 +11,12 @@ from django.utils import timezone
 
 from audit.models import AccessRequest, State
 from memory.accounts import memberships, people
+from memory.admin.base.forms import AdminForm
 from memory.errors import LastOwner, NotAllowed, NotFound
-from memory.models import Agent, Invitation, Membership, Person, Role, Tenant
+from memory.models import Agent, Invitation, Membership, Person, Role, Tenant, TenantKey
 from refinement import session as sessions
 from refinement.llm.base import Usage
+from refinement.notices.models import Webhook
 from tests import refining
 from tests.admin import reading
 from tests.admin.actions import confirm, html, messages_of, post
@@ -46,6 +48,35 @@ def granted(agent: Agent, person: Person) -> AccessRequest:
 
 
 # --- memberships
+
+
+SECRETS = {  # forms whose answer has a secret
+    "admin:memory_tenantkey_add_key": {"tenant": "1", "label": "a"},
+    "admin:memory_agent_add_agent": {"tenant": "1", "agent": "new", "model": "builtin/dedupe", "language": "en"}
+    | {"budget_tokens": "200", "target_tokens": "100"},
+    "admin:memory_tenant_change_webhook": {"url": "https://example.com/hook"},
+}
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_who_is_removed_while_their_form_waits_gets_no_secret(
+    name: str, staff: Staff, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    member("second@acme.test", "owner")
+    values = SECRETS[name] | ({"tenant": str(acme().pk)} if "tenant" in SECRETS[name] else {})
+    address = reverse(name, args=[] if "tenant" in values else [acme().pk])
+    is_valid = AdminForm.is_valid
+
+    def slow(form: AdminForm) -> bool:
+        memberships.remove(membership(staff["owner"]), staff["superuser"])
+        return is_valid(form)
+
+    monkeypatch.setattr(AdminForm, "is_valid", slow)
+    page = html(client.post(address, values))
+    assert "or you may no longer do this in it" in page
+    assert not TenantKey.objects.exists()
+    assert Agent.objects.filter(tenant=acme()).count() == 1
+    assert not Webhook.objects.exclude(url="").exists()
 
 
 def test_an_owner_changes_a_role(staff: Staff, client: Client) -> None:

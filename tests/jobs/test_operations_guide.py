@@ -145,6 +145,7 @@ FORBIDDEN = (
     "ALTER TABLE audit_change DISABLE TRIGGER ALL",
     "DROP TRIGGER audit_change_no_update ON audit_change",
     "CREATE TABLE of_its_own (id int)",
+    "CREATE TEMPORARY TABLE memory_agent (id int)",
     "CREATE FUNCTION public.of_its_own() RETURNS int LANGUAGE sql AS 'SELECT 1'",
     "SET session_replication_role = replica",
     "DELETE FROM django_migrations",

@@ -8,7 +8,7 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from audit.consent import PROPOSAL, REMOVALS
+from audit.consent import PROPOSAL, REMOVALS, waiting_removals
 from audit.models import Operation
 from audit.trail import Actor
 from memory.consent import grants, notices, requests
@@ -45,6 +45,7 @@ QUERIES: dict[str, Callable[[Agent], object]] = {
     "one request": lambda agent: requests.get(agent, 9),
     "proposals": lambda agent: requests.waiting(agent, PROPOSAL),
     "removals": lambda agent: requests.waiting(agent, *REMOVALS),
+    "removals of all agents": lambda _: waiting_removals(Agent.objects.all()),
     "edits of today": lambda agent: list(
         daily_limit._touched(agent, timezone.now() - daily_limit.DAY, *daily_limit._LOSING)
     ),

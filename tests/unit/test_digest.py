@@ -10,6 +10,7 @@ from django.core.mail.backends.locmem import EmailBackend
 from django.urls import reverse
 from django.utils import timezone
 
+from audit.consent import LAPSES
 from audit.models import AccessRequest
 from config.queue import SEND_DIGESTS, SEND_WEBHOOKS, Stopped
 from memory.agents import lifecycle
@@ -73,10 +74,10 @@ def test_a_digest_lists_what_needs_attention_in_the_persons_tenants(pat: Person,
     requests = f"{url('audit_accessrequest_changelist')}?agent=acme%2Fada&state__exact=requested"
     last = RefinementSession.objects.get(agent=ada)
     session = url("refinement_refinementsession_change", last.pk)
-    assert AccessRequest.objects.count() == 1
+    until = AccessRequest.objects.get().asked_at + LAPSES
     assert message.body == (
         "You get this daily mail because you chose it at http://127.0.0.1:8000/admin/account/.\n\nacme\n\n"
-        f"- acme/ada: 1 access request waits. See:\n  {requests}\n"
+        f"- acme/ada: 1 access request waits until {until:%d %B %Y at %H:%M} UTC. See:\n  {requests}\n"
         "- acme/ada: Its keys are suspended, so its runtime cannot store or read. Lift the suspension:\n"
         f"  {page}\n"
         f"- acme/ada: Its last session failed: model unavailable. (since {last.closed_at:%d %B %Y at %H:%M} UTC) "
