@@ -81,7 +81,7 @@ def _counts(agents: Any, tenants: list[int]) -> list[tuple[str, int, str, str]]:
         ("over budget", totals["over"], f"{lists}?need=over", paused_note),
         ("due", due, f"{lists}?need=due", ""),
         ("paused", totals["paused_count"], f"{lists}?paused__exact=1", ""),
-        ("open requests", opened, f"{requests}?state__exact=requested", ""),
+        ("access requests", opened, f"{requests}?state__exact=requested", ""),
         ("active grants", active, f"{requests}?state__exact=active", ""),
     ]
 

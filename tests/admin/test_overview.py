@@ -61,7 +61,7 @@ def test_it_counts_what_needs_attention(house: House, staff: Staff, enter: Enter
     lifecycle.change(fresh(house.ada), ME, paused=True, target_tokens=1, budget_tokens=1)
     granted(house.ada, staff["auditor"])
     asked(house.ada, staff["auditor"])
-    paused = {"over budget": 1, "paused": 1, "open requests": 1, "active grants": 1}
+    paused = {"over budget": 1, "paused": 1, "access requests": 1, "active grants": 1}
     assert counts(client) == {"agents": 1} | paused
     assert ">acme/ada</a><span>1 access request waits for" in html(client.get("/admin/"))
     redaction = requests.ask_redaction(fresh(house.ada), [1], OPERATOR, reason="ticket 1")
