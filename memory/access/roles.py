@@ -8,6 +8,7 @@ key or invitation that somebody inserts, changes or puts back with SQL gives not
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from enum import Enum, auto
 from itertools import groupby
 from operator import attrgetter
@@ -70,6 +71,38 @@ def manages(person: Person) -> bool:
 
 def _counts(person: Person) -> bool:
     return person.is_active and person.is_proven()
+
+
+# --- a request
+
+# The person of a POST to the admin, and the ids of the tenants in which each action was allowed when it began.
+request_rights: ContextVar[tuple[Person, dict[Action, list[int]]] | None] = ContextVar("request_rights", default=None)
+
+
+def require_same_rights(tenant_id: int) -> None:
+    """Raise NotAllowed if the person of this request has lost a right in the tenant since the request began. The write
+    path calls this after it has locked the agent's row, for which a request may wait long."""
+    if known := request_rights.get():
+        person, allowed = known
+        now = _actions_now(person, tenant_id)
+        if any(tenant_id in ids and action not in now for action, ids in allowed.items()):
+            raise NotAllowed("Your role in this tenant has changed, so nothing was done.")
+
+
+def _actions_now(person: Person, tenant_id: int) -> frozenset[Action]:
+    """What the person may do in the tenant, read again: in one query for its members."""
+    rows = list(Membership.objects.filter(tenant=tenant_id).select_related("tenant", "person"))
+    current = next((row.person for row in rows if row.person_id == person.pk), None)
+    if current is None and person.is_superuser:
+        current = Person.objects.filter(pk=person.pk).first()
+    if current is None or not _counts(current):
+        return frozenset()
+    found = ACTIONS_OF_SUPERUSER if current.is_superuser else frozenset()
+    with ill_formed():
+        roles = _signed(rows[0].tenant, rows) if rows else {}
+        if person.pk in roles and _is_whole(rows[0].tenant, roles):
+            found |= ACTIONS_OF_ROLE[Role(roles[person.pk])]
+    return found
 
 
 # --- signed memberships

@@ -42,7 +42,7 @@ def parts(agent: Agent, notes: list[str]) -> list[Part]:
     found.append(Part("summary", "Core memory", _summary(agent), live=is_running))
     marks = session_marks(agent, MARKED)
     if chart := charts.tokens_over_time(agent, charts.points(agent), marks, name="Core memory over time"):
-        found.append(Part("chart", "Core memory over time", chart + _trend(marks)))
+        found.append(Part("chart", "Core memory over time", chart))
     if (merged := _merged(agent)) and (picture := charts.lineage(agent, merged)):
         found.append(Part("lineage", "Latest merges", picture))
     return found
@@ -65,16 +65,30 @@ def session_marks(agent: Agent, most: int, url: Callable[[RefinementSession], st
     ]
 
 
-def _trend(marks: list[charts.Mark]) -> SafeString:
-    """A sentence if core memory was larger after each of the last completed sessions than after the one before it."""
-    sizes = [mark.tokens for mark in marks if mark.kind == Outcome.COMPLETED][-SESSIONS_OF_TREND:]
+def notes(agent: Agent, *, may_configure: bool) -> str:
+    """Paragraphs about what is wrong, and what helps."""
+    found, growth = attention.items([agent.tenant_id], 1, pk=agent.pk), _growth(agent)
+    context = {
+        "agent": agent,
+        "attention": found,
+        "page": webhooks.admin_path(agent),
+        "waits": unattended(),
+        "growth": f"{growth:,}" if growth and not found else "",
+        "sessions": SESSIONS_OF_TREND - 1,
+        "may_configure": may_configure,
+    }
+    return SafeString(render_to_string("admin/parts/agent_notes.html", context).strip())
+
+
+def _growth(agent: Agent) -> int:
+    """By how many tokens core memory grew in the last completed sessions. 0 if it did not grow in each of them."""
+    ended = RefinementSession.objects.filter(agent=agent, outcome=Outcome.COMPLETED).exclude(mode="store")
+    rows = list(ended.defer("shown", "plan", "summaries").order_by("-number")[:SESSIONS_OF_TREND])
+    undone_sessions.mark(rows)
+    sizes = [row.tokens_after for row in reversed(rows) if not row.undone_by]
     if len(sizes) < SESSIONS_OF_TREND or sizes != sorted(set(sizes)):
-        return SafeString("")
-    text = (
-        '<p class="pal-help">Core memory grows faster than refinement shortens it: {} tokens more in {} sessions. '
-        "A larger budget or another model can help.</p>"
-    )
-    return format_html(text, f"{sizes[-1] - sizes[0]:,}", len(sizes) - 1)
+        return 0
+    return sizes[-1] - sizes[0]
 
 
 def _result(session: RefinementSession) -> str:
@@ -117,13 +131,10 @@ def _summary(agent: Agent) -> SafeString:
     last = RefinementSession.objects.filter(agent=agent).order_by("-number").first()
     if last:
         undone_sessions.mark([last])
-    problem, waits = probe.problems([agent.model]).get(agent.model, ""), unattended()
+    problem = probe.problems([agent.model]).get(agent.model, "")
     context = {
         "agent": agent,
-        "attention": attention.items([agent.tenant_id], 1, pk=agent.pk),
-        "page": webhooks.admin_path(agent),
-        "waits": waits,
-        "is_waiting": waits and agent.due_at and not agent.paused and not problem,
+        "is_waiting": unattended() and agent.due_at and not agent.paused and not problem,
         "bar": charts.bar(agent.core_tokens, marks),
         "due": why_due(agent, problem),
         "problem": problem,

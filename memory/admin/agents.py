@@ -4,6 +4,7 @@ Only the agent's side can change the settings that decide who can read. A tenant
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from django.contrib.admin import SimpleListFilter, register
@@ -102,7 +103,8 @@ class AgentPage(TimeMachinePage, ScopedAdmin):
         return agent_parts.tabs(request, row)
 
     def status(self, request: HttpRequest, row: Agent) -> Status:
-        return agent_parts.status(row, self.state(row))
+        notes = agent_parts.notes(row, may_configure=self.may(request, Action.CONFIGURE, row))
+        return replace(agent_parts.status(row, self.state(row)), notes=notes)
 
     def parts(self, request: HttpRequest, row: Agent) -> list[Part]:
         return agent_parts.parts(row, list(_waiting(row)))

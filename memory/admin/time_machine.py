@@ -16,7 +16,7 @@ from django.utils.html import format_html
 from unfold.decorators import action
 from unfold.widgets import UnfoldAdminRadioSelectWidget
 
-from audit.models import AuditEntry, Change
+from audit.models import Change
 from config.errors import DomainError
 from config.templatetags.moments import moment
 from config.wording import several
@@ -235,8 +235,7 @@ def _roll_back(request: HttpRequest, agent: Agent, what: What, **options: Any) -
     done = rollback.roll_back(agent, what, actor_of(request.user), **options)
     text = f"Core memory: {done.tokens_before:,} → {done.tokens_after:,} tokens."
     messages.success(request, f"{agent.label}: rolled back, as entry {done.entry} of the audit trail. {text}")
-    entry = AuditEntry.objects.only("pk").get(agent_id=agent.pk, seq=done.entry or 0)
-    return redirect("admin:audit_auditentry_change", entry.pk)
+    return redirect(links.url(agent.pk, "entry", done.entry or 0))
 
 
 def _render(admin: Any, request: HttpRequest, agent: Agent, context: dict[str, Any]) -> HttpResponse:

@@ -18,6 +18,7 @@ from audit.trail import Actor
 from audit.verify import chain
 from audit.waiting import advisory_lock, one_snapshot, repeated
 from config import PROGRAM
+from config.queue import SWEEP, put
 from memory.access import authority, roles, tenants
 from memory.access.authentication import new_key
 from memory.agents import due_dates, overlaps, prompts
@@ -314,6 +315,7 @@ def _try_again(agent: Agent, changed: Collection[str], *, is_own: bool) -> None:
         agent.failures_in_a_row, agent.quiet_until, agent.quiet_below_tokens = 0, None, None
         if agent.due_reason in (DueReason.RETRY, DueReason.OVER_BUDGET):
             agent.due_at = timezone.now()
+            put(SWEEP)  # otherwise it waits for the next one
 
 
 def _resolved(name: str, path: str, *, is_agreed: bool) -> str:

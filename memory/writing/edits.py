@@ -25,7 +25,7 @@ from audit.models import AuditEntry, Change
 from audit.trail import Actor, SnapshotPart
 from audit.waiting import wait_at_most
 from memory import errors
-from memory.access import authority
+from memory.access import authority, roles
 from memory.access.authentication import request_key, require_valid_key
 from memory.models import Agent, Memory, StoreVersion
 from memory.policy import switches, tokens
@@ -201,8 +201,8 @@ def locked(agent: Agent, *, seconds: int | None = None) -> Iterator[Agent]:
     """Run the block in a transaction that locks the agent's row. Yields the current row.
 
     Pass this row to nested calls, so that they join the transaction. A nested call that locks the same agent through
-    another object raises RuntimeError. Raises NotFound and KeyRejected. Raises OperationalError if PostgreSQL waits
-    longer than `seconds` for the lock.
+    another object raises RuntimeError. Raises NotFound, NotAllowed and KeyRejected. Raises OperationalError if
+    PostgreSQL waits longer than `seconds` for the lock.
     """
     # Without a transaction no row is locked, even if an interrupt left `is_locked` true.
     database = transaction.get_connection()
@@ -232,6 +232,7 @@ def locked(agent: Agent, *, seconds: int | None = None) -> Iterator[Agent]:
             authority.require(row, agent)
             if request_key.get():
                 require_valid_key(row)
+            roles.require_same_rights(row.tenant_id)
             token = _locked_here.set(_locked_here.get() | {row.pk})
             row.is_locked = True
             try:

@@ -14,6 +14,7 @@ from memory.accounts import memberships, people
 from memory.admin.base.forms import AdminForm
 from memory.errors import LastOwner, NotAllowed, NotFound
 from memory.models import Agent, Invitation, Membership, Person, Role, Tenant, TenantKey
+from memory.writing import edits
 from refinement import session as sessions
 from refinement.llm.base import Usage
 from refinement.notices.models import Webhook
@@ -23,6 +24,7 @@ from tests.admin.actions import confirm, html, messages_of, post
 from tests.admin.conftest import Enter, Staff, code, enrolled, sign_in
 from tests.conftest import House
 from tests.members import join
+from tests.steps import fresh
 
 MEMBERSHIPS = "/admin/memory/membership/"
 
@@ -77,6 +79,38 @@ def test_who_is_removed_while_their_form_waits_gets_no_secret(
     assert not TenantKey.objects.exists()
     assert Agent.objects.filter(tenant=acme()).count() == 1
     assert not Webhook.objects.exclude(url="").exists()
+
+
+WAITING: dict[str, dict[str, str]] = {  # actions and forms of an agent, which wait for its row
+    "pause": {},
+    "suspend_keys": {},
+    "ask_erasure": {},
+    "admin:memory_agent_create_first_key": {"label": "a"},
+    "admin:memory_agent_propose": {"model": "builtin/archive"},
+    "admin:memory_agent_ask": {"purpose": "to see why it forgot a customer", "kind": "silo", "seconds": "3600"},
+    "admin:memory_agent_change_settings": {"budget_tokens": "7777", "target_tokens": "5000", "language": "en"},
+}
+
+
+@pytest.mark.parametrize("name", WAITING)
+def test_who_is_removed_while_their_action_waits_for_the_agent_does_nothing(
+    name: str, house: House, staff: Staff, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    member("second@acme.test", "owner")
+    entries, lock = fresh(house.ada).audit_seq, edits._locking
+
+    def slow(*args: Any) -> Any:
+        for own in Membership.objects.filter(person=staff["owner"]):
+            memberships.set_role(own.tenant_id, own.person_id, None)
+        return lock(*args)
+
+    monkeypatch.setattr(edits, "_locking", slow)
+    if ":" in name:
+        said = html(client.post(reverse(name, args=[house.ada.pk]), WAITING[name]))
+    else:
+        said = messages_of(confirm(client, name, house.ada, **WAITING[name]))
+    assert "Your role in this tenant has changed, so nothing was done." in said
+    assert fresh(house.ada).audit_seq == entries
 
 
 def test_an_owner_changes_a_role(staff: Staff, client: Client) -> None:

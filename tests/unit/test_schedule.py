@@ -137,8 +137,10 @@ def test_a_new_model_is_tried_at_once_unless_the_agents_own_key_named_it(ada: Ag
     fill(ada, 2, 100)
     assert closed(ada, Outcome.COMPLETED, budget_tokens=100, target_tokens=100) == (DAY, DueReason.OVER_BUDGET)
     assert due() == [], "it could not make core memory small enough"
+    queue._broker().purge_queue()
     lifecycle.change(fresh(ada), PERSON, model="builtin/archive")
     assert due() == ["acme/ada"]
+    assert [task.name for task in queueing.waiting()] == [SWEEP]
 
 
 def test_growth_does_not_make_a_retry_earlier(ada: Agent) -> None:

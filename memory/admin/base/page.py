@@ -46,11 +46,13 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What a row's page says below its title: a label in the colour of its meaning, and a sentence."""
+    """What a row's page says below its title: a label in the colour of its meaning, a sentence, and paragraphs about
+    what is wrong. If something is wrong, no button is the main one."""
 
     label: str
     meaning: str  # good, warn, bad or faint
     text: str
+    notes: str = ""
 
 
 NUMBERS = {"number", "seq", "session", "version", "audit_seq", "superseded_by"}  # fields that name a row
@@ -184,8 +186,10 @@ class ScopedAdmin(ModelAdmin):  # type: ignore[misc]  # Unfold comes without typ
         context |= {"title": title, "heading": title if title == str(row) else capfirst(title)}
         context |= {"links": self.related_pages(request, row), "buttons": main}
         context |= {"more": [each for each in offered if each not in main], "tabs": self.tabs(request, row)}
-        context |= {"menu": self.menu, "neighbours": self.neighbours(row), "has_main": bool(self.main_actions)}
-        context |= {"status": self.status(request, row), "parts": self.parts(request, row), "folded": self.folded}
+        context |= {"menu": self.menu, "neighbours": self.neighbours(row)}
+        status = self.status(request, row)
+        context |= {"has_main": bool(self.main_actions) and not (status and status.notes)}
+        context |= {"status": status, "parts": self.parts(request, row), "folded": self.folded}
         return super().render_change_form(request, context, *args, **options)
 
     def related_pages(self, request: HttpRequest, row: Any) -> list[tuple[str, str]]:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.http.response import HttpResponseBase
 
 from audit.trail import Actor
-from memory.access.roles import Action, tenant_ids
+from memory.access.roles import Action, request_rights, tenant_ids
 from memory.models import Tenant
 
 if TYPE_CHECKING:
@@ -26,7 +27,22 @@ def visible_tenant_ids(request: HttpRequest, action: Action = Action.SEE) -> lis
     known: dict[Action, list[int]] | None = request.__dict__.get("_tenants")
     if known is None:
         known = request.__dict__["_tenants"] = tenant_ids(request.user)  # type: ignore[arg-type]
+        if request.method == "POST":
+            request_rights.set((request.user, known))  # type: ignore[arg-type]
     return known[action]
+
+
+def rights_kept(get_response: Callable[[HttpRequest], HttpResponseBase]) -> Callable[[HttpRequest], HttpResponseBase]:
+    """A middleware. The rights that `visible_tenant_ids` finds are those of one request only."""
+
+    def respond(request: HttpRequest) -> HttpResponseBase:
+        token = request_rights.set(None)
+        try:
+            return get_response(request)
+        finally:
+            request_rights.reset(token)
+
+    return respond
 
 
 def clear_tenant_cache(request: HttpRequest) -> None:
