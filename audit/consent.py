@@ -15,7 +15,8 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import Count, Q, QuerySet
+from django.db.models import Count, F, Q, QuerySet, Window
+from django.db.models.functions import RowNumber
 from django.utils import timezone
 
 from audit import guards, verify
@@ -33,7 +34,7 @@ PROPOSAL = Operation.CHANGE_PROPOSED
 REMOVALS = (Operation.REDACTION_REQUESTED, Operation.ERASURE_REQUESTED)
 OPEN = (State.REQUESTED, State.OPEN)
 _REMOVING = (*REMOVALS, Operation.REDACTED, Operation.ERASED, Operation.REQUEST_DECLINED)
-_MOST_READ = 10_000  # entries, for a page about many agents
+_MOST_READ = 200  # entries of an agent, for a page about many agents
 _COUNTED = (Operation.ACCESS_REQUESTED, PROPOSAL, *REMOVALS, *STEPS, Operation.CLAIMED)
 
 _BY_SERVICE = (State.LAPSED, State.REPLACED)  # nobody decided
@@ -162,11 +163,13 @@ def requests(agent_id: int, since: int = 1) -> dict[int, Request]:
 
 
 def waiting_removals(agents: QuerySet[Any]) -> dict[tuple[int, str], list[Request]]:
-    """The open requests to remove content, by the ids and labels of the agents. For lists only: this reads the newest
-    10,000 entries at most, and does not verify them."""
+    """The open requests to remove content, by the ids and labels of the agents. For lists only: of each agent, this
+    reads the newest 200 entries about removals, and does not verify them."""
     entries = AuditEntry.objects.filter(CONSENT, agent_id__in=agents.values("pk"), operation__in=_REMOVING)
+    place = Window(RowNumber(), partition_by=F("agent_id"), order_by=F("seq").desc())
+    newest = entries.annotate(place=place).filter(place__lte=_MOST_READ)
     by_agent = defaultdict(list)
-    for entry in reversed(entries.defer("sealed").order_by("-pk")[:_MOST_READ]):
+    for entry in newest.defer("sealed").order_by("seq"):
         by_agent[entry.agent_id, entry.agent_label].append(entry)
     opened = {agent: [each for each in _built(rows).values() if each.state in OPEN] for agent, rows in by_agent.items()}
     return {agent: waiting for agent, waiting in opened.items() if waiting}

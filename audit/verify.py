@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import Any, TypeVar
 
 from django.db import DatabaseError, DataError, models
-from django.db.models import Min
+from django.db.models import Min, QuerySet
 
 from audit import guards, trail
 from audit.bulk import streamed
@@ -138,15 +138,26 @@ def first_unreadable(model: type[models.Model], number: str, **where: Any) -> in
 _SOON = 100  # number of following entries in which a renumbered entry is searched
 
 
-def _redacted(agent_id: int) -> Redacted:
-    """The bodies and notes in the lists of the agent's redactions. This function ignores ill-formed entries. The walk
-    reports them."""
+def _redacted(agent_id: int, since: int) -> Redacted:
+    """The bodies and notes in the lists of the agent's redactions, from entry `since` on. This function ignores
+    ill-formed entries. The walk reports them."""
     redacted = Redacted()
-    entries = AuditEntry.objects.filter(agent_id=agent_id, operation=Operation.REDACTED).order_by("seq")
+    entries = AuditEntry.objects.filter(agent_id=agent_id, operation=Operation.REDACTED, seq__gte=since)
+    for seq, detail in _details(entries.order_by("seq")):
+        with ill_formed():
+            redacted.add(seq, detail)
+    return redacted
+
+
+def _details(entries: QuerySet[AuditEntry]) -> list[tuple[int, Any]]:
+    """The number and the detail of each entry, without those that cannot be read."""
+    with ill_formed():
+        return list(entries.values_list("seq", "detail"))
+    found = []
     for pk in entries.values_list("pk", flat=True):  # one query each, so that a bad row affects only itself
         with ill_formed():
-            redacted.add(*entries.values_list("seq", "detail").get(pk=pk))
-    return redacted
+            found.append(entries.values_list("seq", "detail").get(pk=pk))
+    return found
 
 
 def _mac_of(agent_id: int, seq: int) -> bytes:
@@ -169,7 +180,7 @@ class _Walk:
         self._which |= {"seq__gte": since} if since > 1 else {}
 
     def problems(self) -> Iterator[Problem]:
-        self._redacted = _redacted(self._which["agent_id"])
+        self._redacted = _redacted(self._which["agent_id"], self._since)
         entries = AuditEntry.objects.filter(**self._which).order_by("seq").values()
         changes = Change.objects.filter(**self._which).order_by("seq", "number").values_list(*_OF_A_CHANGE, named=True)
         with streamed(entries) as entry_rows, streamed(changes) as change_rows:

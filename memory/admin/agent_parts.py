@@ -134,7 +134,6 @@ def _summary(agent: Agent) -> SafeString:
     problem = probe.problems([agent.model]).get(agent.model, "")
     context = {
         "agent": agent,
-        "is_waiting": unattended() and agent.due_at and not agent.paused and not problem,
         "bar": charts.bar(agent.core_tokens, marks),
         "due": why_due(agent, problem),
         "problem": problem,

@@ -56,11 +56,11 @@ def test_a_session_is_rolled_back(past: Agent, enter: Enter) -> None:
     assert active(past) == before
     response = client.post(address, {"head": head(past), "conflicts": "", "reason": "too much"})
     entry = last_entry(past)
-    assert response["Location"] == f"/admin/audit/auditentry/{entry.pk}/change/"
+    assert response["Location"] == f"/admin/agents/{past.pk}/entry/{entry.seq}/"
     assert (entry.operation, entry.actor_label) == ("rolled_back", "admin@acme.test")
     assert entry.detail["reason"] == "too much"
     assert active(past) == [1, 2, 3]
-    assert "rolled back, as entry" in html(client.get(response["Location"]))
+    assert "rolled back, as entry" in html(client.get(response["Location"], follow=True))
 
 
 def test_a_change_after_the_preview_needs_another_preview(past: Agent, client: Client) -> None:

@@ -8,13 +8,16 @@ import pytest
 import time_machine
 from django.conf import settings
 from django.utils import timezone
+from django_q.models import OrmQ
 
+from config.queue import SWEEP
 from memory.agents import due_dates, lifecycle
 from memory.models import Agent, DueReason
 from refinement import backlog, schedule, scheduling
 from refinement import session as sessions
 from refinement.errors import BackingOff
 from refinement.models import Driver, Outcome, RefinementSession
+from tests import queueing
 from tests.refining import change, fill, filler, opened
 from tests.steps import ME, PERSON, fresh, remember
 
@@ -137,10 +140,10 @@ def test_a_new_model_is_tried_at_once_unless_the_agents_own_key_named_it(ada: Ag
     fill(ada, 2, 100)
     assert closed(ada, Outcome.COMPLETED, budget_tokens=100, target_tokens=100) == (DAY, DueReason.OVER_BUDGET)
     assert due() == [], "it could not make core memory small enough"
-    queue._broker().purge_queue()
+    OrmQ.objects.all().delete()
     lifecycle.change(fresh(ada), PERSON, model="builtin/archive")
     assert due() == ["acme/ada"]
-    assert [task.name for task in queueing.waiting()] == [SWEEP]
+    assert queueing.waiting() == [(SWEEP, ())]
 
 
 def test_growth_does_not_make_a_retry_earlier(ada: Agent) -> None:
