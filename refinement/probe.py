@@ -37,7 +37,8 @@ def trouble(agent: Agent) -> ModelError | None:
 def problems(models: Iterable[str]) -> dict[str, str]:
     """Map those of the models that the server's configuration makes unusable to the reason. No model is called."""
     models = set(models)
-    found = dict(Provider.objects.filter(name__in=models).exclude(problem="").values_list("name", "problem"))
+    rows = Provider.objects.exclude(problem="").values_list("name", "problem")  # few; the models may be many thousand
+    found = {name: problem for name, problem in rows if name in models}
     for model in models:
         try:
             open_model(model)

@@ -38,6 +38,7 @@ TOKENS = ("budget_tokens", "target_tokens")
 MAX_INT = 2**31 - 1  # the largest value of an integer column
 MAX_CONTEXT = 2_000_000  # the largest limit for the log tokens that gc sends to the model
 RETRIES = ("failures_in_a_row", "quiet_until", "quiet_below_tokens")
+MOST_AGENTS = 10_000  # of a tenant
 MOST_KEYS = 50  # of an agent; a claim ends them in one transaction
 MODEL = re.compile(r"[\w.:/@+-]+", re.ASCII)
 MIN_INTERVAL, MAX_INTERVAL = timedelta(hours=1), timedelta(days=3_652)  # between refinements; up to ten years
@@ -56,6 +57,8 @@ def create(
         if tenant.slug != tenant_slug or tenant_id not in (None, tenant.pk):
             raise NotFound(f"The tenant {tenant_slug} does not exist.")
         roles.whole_roles(tenant)
+        if Agent.objects.filter(tenant=tenant).count() >= MOST_AGENTS:
+            raise Invalid("tenant", f"already has {MOST_AGENTS:,} agents, which is the limit")
         agent = _agent(tenant, slug, model, settings)
         with edits.begin(agent, Operation.AGENT_CREATED, actor, is_notice=True) as edit:
             edit.detail = {"model": model, "has_steward": bool(agent.steward)}

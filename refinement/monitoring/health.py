@@ -22,6 +22,7 @@ from memory.models import Agent
 from refinement import probe, providers
 
 OK = "ok"
+MOST_MODELS = 1_000
 
 
 @require_safe
@@ -111,8 +112,8 @@ def _workers(unattended: str) -> str:
 
 def _models() -> str:
     """A text about the errors of the configuration, and about the providers that are not called now. It names no model,
-    because a model is a tenant's setting."""
-    models = set(Agent.objects.filter(memory_enabled=True).values_list("model", flat=True).distinct())
+    because a model is a tenant's setting. Tenants can name many models: this looks at MOST_MODELS of them."""
+    models = set(Agent.objects.filter(memory_enabled=True).values_list("model", flat=True).distinct()[:MOST_MODELS])
     wrong, closed = probe.problems(models), providers.closed()
     of_one = Agent.objects.filter(pk__in=[int(name) for name in closed if name.isdigit()])
     closed |= {model: closed[str(pk)] for pk, model in of_one.values_list("pk", "model")}

@@ -16,11 +16,15 @@ from django_q.models import Schedule
 
 from config import __version__, at_once, queue
 from config.database import advice
+from memory.agents import lifecycle
+from memory.errors import Invalid
 from memory.models import Agent
+from refinement import probe
 from refinement.models import Provider
+from refinement.monitoring import health
 from refinement.providers import Availability
 from tests import refining
-from tests.conftest import House
+from tests.conftest import OPERATOR, House
 from tests.privacy import logbook
 from tests.privacy.marker import unique
 
@@ -86,6 +90,27 @@ def test_readyz_names_each_part_stopped_workers_and_unavailable_models(client: C
         Availability("ollama/gpt", ada).failed(60)
         until = "2026-01-02 03:05:05 UTC"
         assert ready(client, "models") == (200, f"a model of ollama does not respond and is not called until {until}")
+
+
+def test_many_models_of_one_tenant_do_not_delay_readyz(
+    client: Client, ada: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    problems = probe.problems
+
+    def counted(models: set[str]) -> dict[str, str]:
+        asked.append(len(models))
+        return problems(models)
+
+    monkeypatch.setattr(probe, "problems", counted)
+    monkeypatch.setattr(health, "MOST_MODELS", 5)
+    monkeypatch.setattr(lifecycle, "MOST_AGENTS", 8)
+    for number in range(7):
+        lifecycle.create("acme", f"a{number}", model=f"openai/{number}", actor=OPERATOR)
+    assert ready(client, "models")[0] == 200
+    assert asked == [5]
+    with pytest.raises(Invalid, match="already has 8 agents"):
+        lifecycle.create("acme", "more", model="builtin/dedupe", actor=OPERATOR)
 
 
 @pytest.mark.parametrize("error", [OperationalError, InterfaceError])
