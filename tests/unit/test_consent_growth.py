@@ -6,19 +6,21 @@ from typing import Any
 
 import pytest
 from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from audit import consent, verify
 from audit.consent import PROPOSAL, REMOVALS, waiting_removals
 from audit.models import Operation
 from audit.trail import Actor
-from memory.consent import grants, notices, requests
+from memory.consent import approval, grants, notices, requests
 from memory.models import Agent
 from memory.time_machine.rollback import What, preview
 from memory.writing import daily_limit, edits
 from tests.access_requests import PAT, granted, read, with_a_past
 from tests.bench import trails
 from tests.growth import growth
-from tests.steps import fresh
+from tests.steps import ME, PERSON, fresh, remember
 
 pytestmark = pytest.mark.database
 
@@ -107,3 +109,26 @@ def _decline_requests(agent: Agent, times: int) -> None:
             edit.detail = detail
             edit.finish(always=True)
     assert {each.state for each in requests.present(agent, *REMOVALS)} == {"declined"}
+
+
+def test_many_removal_requests_of_one_agent_hide_no_other(ada: Agent, bob: Agent, monkeypatch: Any) -> None:
+    monkeypatch.setattr(consent, "_MOST_READ", 4)
+    number = requests.ask_erasure(bob, PERSON, reason="ticket 1").number
+    _decline_requests(ada, 5)
+    waiting = waiting_removals(Agent.objects.all())
+    assert [(label, request.number) for (_, label), [request] in waiting.items()] == [("globex/bob", number)]
+
+
+def test_the_check_of_the_last_entries_reads_no_earlier_redaction(ada: Agent) -> None:
+    def queries() -> int:
+        remember(fresh(ada), "tea")
+        agent = fresh(ada)
+        with CaptureQueriesContext(connection) as captured:
+            verify.intact(agent.pk, lambda _: False, agent.audit_seq, agent.audit_seq + 1)
+        return len(captured)
+
+    before = queries()
+    for _ in range(3):
+        number = requests.ask_redaction(fresh(ada), [fresh(ada).next_number - 1], ME, reason="ticket 1").number
+        approval.approve(fresh(ada), number, ME)
+        assert queries() == before
