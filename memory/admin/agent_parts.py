@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from datetime import timedelta
 
+from django.db.models import Max
 from django.http import HttpRequest
 from django.template.loader import render_to_string
 from django.urls import reverse
@@ -11,13 +12,12 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from audit.models import AuditEntry, Change, Operation
-from config.queue import unattended
 from config.templatetags.moments import moment
 from config.wording import several
 from memory.admin.base import charts, links
 from memory.admin.base.page import Part, Status
 from memory.admin.base.texts import DUE_REASONS
-from memory.models import Agent, DueReason
+from memory.models import Agent, AgentKey, DueReason
 from refinement import allowance, limits, probe, providers, schedule, scheduling, undone_sessions
 from refinement.models import Outcome, RefinementSession, Waiting
 from refinement.notices import attention, webhooks
@@ -34,12 +34,12 @@ LISTS = {
 }
 
 
-def parts(agent: Agent, notes: list[str]) -> list[Part]:
-    """`notes` has sentences about what waits for a decision."""
+def parts(agent: Agent, notes: list[str], waits: str) -> list[Part]:
+    """`notes` has sentences about what waits for the agent's side. `waits` says why no agent is refined now."""
     is_running = RefinementSession.objects.filter(agent=agent, outcome=Outcome.OPEN).exists()
     waiting = format_html_join("", '<p class="mb-2">{}</p>', ([note] for note in notes))
-    found = [Part("waiting", "Waits for a decision", waiting)] if notes else []
-    found.append(Part("summary", "Core memory", _summary(agent), live=is_running))
+    found = [Part("waiting", "Waits for the agent's side", waiting)] if notes else []
+    found.append(Part("summary", "Core memory", _summary(agent, waits), live=is_running))
     marks = session_marks(agent, MARKED)
     if chart := charts.tokens_over_time(agent, charts.points(agent), marks, name="Core memory over time"):
         found.append(Part("chart", "Core memory over time", chart))
@@ -65,14 +65,14 @@ def session_marks(agent: Agent, most: int, url: Callable[[RefinementSession], st
     ]
 
 
-def notes(agent: Agent, *, may_configure: bool) -> str:
-    """Paragraphs about what is wrong, and what helps."""
+def notes(agent: Agent, waits: str, *, may_configure: bool) -> str:
+    """Paragraphs about what is wrong, and what helps. `waits` says why no agent is refined now."""
     found, growth = attention.items([agent.tenant_id], 1, pk=agent.pk), _growth(agent)
     context = {
         "agent": agent,
         "attention": found,
         "page": webhooks.admin_path(agent),
-        "waits": unattended(),
+        "waits": waits,
         "growth": f"{growth:,}" if growth and not found else "",
         "sessions": SESSIONS_OF_TREND - 1,
         "may_configure": may_configure,
@@ -119,13 +119,14 @@ def status(agent: Agent, state: str | None) -> Status:
         where += f", and {-over:,} below its budget of {agent.budget_tokens:,}"
         label, meaning = "above target", "warn"
     else:
-        label, meaning, where = "within target", "good", f"below its target of {agent.target_tokens:,} tokens"
+        place = "below" if tokens < agent.target_tokens else "exactly at"
+        label, meaning, where = "within target", "good", f"{place} its target of {agent.target_tokens:,} tokens"
     if state:
         label, meaning = state, "warn" if state in ("paused", "memory off") else "bad"
     return Status(label, meaning, f"Core memory has {tokens:,} tokens: {where}.")
 
 
-def _summary(agent: Agent) -> SafeString:
+def _summary(agent: Agent, waits: str) -> SafeString:
     floor = limits.floor(agent.retention, agent.target_tokens, agent.high_water_tokens)
     marks = {"floor": floor, "target": agent.target_tokens, "budget": agent.budget_tokens}
     last = RefinementSession.objects.filter(agent=agent).order_by("-number").first()
@@ -136,6 +137,8 @@ def _summary(agent: Agent) -> SafeString:
         "agent": agent,
         "bar": charts.bar(agent.core_tokens, marks),
         "due": why_due(agent, problem),
+        "is_waiting": waits and agent.due_at and not agent.paused and not problem,
+        "used_at": AgentKey.objects.filter(agent_id=agent.pk).aggregate(last=Max("last_used_at"))["last"],
         "problem": problem,
         "last": last and links.link(agent.pk, "session", last.number, f"session {last.number}"),
         "at": last and (last.closed_at or last.opened_at),

@@ -102,12 +102,13 @@ class AgentPage(TimeMachinePage, ScopedAdmin):
     def tabs(self, request: HttpRequest, row: Agent) -> list[tuple[str, str]]:
         return agent_parts.tabs(request, row)
 
-    def status(self, request: HttpRequest, row: Agent) -> Status:
-        notes = agent_parts.notes(row, may_configure=self.may(request, Action.CONFIGURE, row))
+    def status(self, request: HttpRequest, row: Any) -> Status:
+        row.waits = unattended()  # `parts` needs it, too
+        notes = agent_parts.notes(row, row.waits, may_configure=self.may(request, Action.CONFIGURE, row))
         return replace(agent_parts.status(row, self.state(row)), notes=notes)
 
-    def parts(self, request: HttpRequest, row: Agent) -> list[Part]:
-        return agent_parts.parts(row, list(_waiting(row)))
+    def parts(self, request: HttpRequest, row: Any) -> list[Part]:
+        return agent_parts.parts(row, list(_waiting(row)), row.waits)
 
     @property
     def empty_text(self) -> str:
