@@ -39,7 +39,7 @@ def parts(agent: Agent, notes: list[str], waits: str) -> list[Part]:
     is_running = RefinementSession.objects.filter(agent=agent, outcome=Outcome.OPEN).exists()
     waiting = format_html_join("", '<p class="mb-2">{}</p>', ([note] for note in notes))
     found = [Part("waiting", "Waits for the agent's side", waiting)] if notes else []
-    found.append(Part("summary", "Core memory", _summary(agent, waits), live=is_running))
+    found.append(Part("summary", "Core memory", _summary(agent, waits, is_running), live=is_running))
     marks = session_marks(agent, MARKED)
     if chart := charts.tokens_over_time(agent, charts.points(agent), marks, name="Core memory over time"):
         found.append(Part("chart", "Core memory over time", chart))
@@ -126,7 +126,7 @@ def status(agent: Agent, state: str | None) -> Status:
     return Status(label, meaning, f"Core memory has {tokens:,} tokens: {where}.")
 
 
-def _summary(agent: Agent, waits: str) -> SafeString:
+def _summary(agent: Agent, waits: str, is_running: bool) -> SafeString:
     floor = limits.floor(agent.retention, agent.target_tokens, agent.high_water_tokens)
     marks = {"floor": floor, "target": agent.target_tokens, "budget": agent.budget_tokens}
     last = RefinementSession.objects.filter(agent=agent).order_by("-number").first()
@@ -136,7 +136,7 @@ def _summary(agent: Agent, waits: str) -> SafeString:
     context = {
         "agent": agent,
         "bar": charts.bar(agent.core_tokens, marks),
-        "due": why_due(agent, problem),
+        "due": "a session is open now" if is_running else why_due(agent, problem),
         "is_waiting": waits and agent.due_at and not agent.paused and not problem,
         "used_at": AgentKey.objects.filter(agent_id=agent.pk).aggregate(last=Max("last_used_at"))["last"],
         "problem": problem,
@@ -160,8 +160,6 @@ def in_words(every: timedelta) -> str:
 def why_due(agent: Agent, problem: str) -> SafeString | str:
     """Whether the agent is due, why, and what it waits for. `problem` says why its model cannot be used."""
     due = DUE_REASONS.get(schedule.why(agent))
-    if RefinementSession.objects.filter(agent=agent, outcome=Outcome.OPEN).exists():
-        return "a session is open now"
     if problem:
         return f"cannot start: {problem}"
     if agent.paused and agent.due_reason != DueReason.MANUAL:
