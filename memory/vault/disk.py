@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-from memory.errors import FileFault
+from memory.errors import FileFault, NotAFile
 from memory.run_log.files import Folder, file_errors, is_written, open_file, walked, write
 
 LOCK = ".palimpsest"
@@ -242,7 +242,8 @@ class Disk:
 
     def append(self, path: PurePosixPath, data: bytes) -> None:
         """Append data to a file, such as an index page. If the last line of the file has no line end, add a line end
-        first. The file is not synced to the disk, because an index page can be rebuilt."""
+        first. The file is not synced to the disk, because an index page can be rebuilt. Raises NotAFile if the file has
+        a second hard link and is too large to be replaced by a copy."""
         with self._errors("write", path), self._in(path, create=True) as folder:
             number = folder.open(path.name, os.O_RDWR | os.O_CREAT | os.O_APPEND)
             try:
@@ -250,6 +251,8 @@ class Disk:
                 if size and os.pread(number, 1, size - 1) != b"\n":
                     data = b"\n" + data
                 if os.fstat(number).st_nlink > 1:  # a write would also change the other file
+                    if size > LARGEST:
+                        raise NotAFile(f"{self.path}: a large page has a second hard link", "has a second hard link")
                     self.stage(path, os.pread(number, size, 0) + data, expected=None, replaces_all=True)
                     self.publish()
                 else:
