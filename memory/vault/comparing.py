@@ -18,7 +18,7 @@ from memory.models import Agent, Kind, Memory, Source, VaultFile
 from memory.policy import paths, settings_document, switches
 from memory.vault import base, layout, rendering, writer
 from memory.vault.base import unlocked
-from memory.vault.disk import NEW
+from memory.vault.disk import LARGEST, NEW
 from memory.vault.files import Files
 from memory.vault.layout import Line
 
@@ -164,14 +164,17 @@ def _of_folder(now: Files, unknown: set[str]) -> Iterator[Difference]:
     there = {str(path) for path in now.disk.files(faults)}
     pages: dict[PurePosixPath, set[str]] = defaultdict(set)
     categories = dict(Memory.objects.of(now.agent).values_list("number", "category"))
+    most = LARGEST  # bytes of a page
     for row in VaultFile.objects.filter(agent_id=now.agent.pk).iterator(chunk_size=2_000):
         line = _line(now, row)
         if line is None:
             continue
         there.discard(str(line.path))
+        most += 2 * len(line.there().encode())  # the line of the file, and later a crossed-out line
         if row.state == VaultFile.State.THERE and categories[row.number] not in now.closed:
             pages[line.page()].add(line.there())
-    yield from (Difference(0, INDEX, str(page)) for page in sorted({layout.TOP, *pages}) if _differs(now, page, pages))
+    listing = sorted({layout.TOP, *pages})
+    yield from (Difference(0, INDEX, str(page)) for page in listing if _differs(now, page, pages, most))
     unknown.clear()
     unknown |= {f"folder {nth}" for nth in range(len(faults))}
     for name in sorted(there):
@@ -189,16 +192,17 @@ def _of_folder(now: Files, unknown: set[str]) -> Iterator[Difference]:
             unknown.add(name)
 
 
-def _differs(now: Files, page: PurePosixPath, pages: dict[PurePosixPath, set[str]]) -> bool:
+def _differs(now: Files, page: PurePosixPath, pages: dict[PurePosixPath, set[str]], most: int) -> bool:
+    """Return whether an index page differs. A page of more than `most` bytes always differs."""
     try:
-        data = now.disk.read(page, layout.LARGEST)
+        data = now.disk.read(page, most + 1)
     except NotAFile:
         data = None
     except FileFault:
         return True
     if data is None:
         return bool(pages)
-    return not layout.lists(data.decode(errors="replace"), page, pages, now.closed)
+    return len(data) > most or not layout.lists(data.decode(errors="replace"), page, pages, now.closed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ import errno
 import hashlib
 import os
 import re
+import stat
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-from memory.errors import FileFault
+from memory.errors import FileFault, NotAFile
 from memory.run_log.files import Folder, file_errors, is_written, open_file, walked, write
 
 LOCK = ".palimpsest"
@@ -28,6 +29,7 @@ LARGEST = 4_000_000  # bytes of a file that are read at most; files of memories 
 _SYNCED_AT_ONCE = 16  # several syncs in parallel take as long as one sync
 _MARK = re.compile(r"[0-9a-f]{32}")
 _MOST_OF_MARK = 1_000  # bytes
+_DEEPEST = 30  # levels of folders; a vault needs 4, and os.walk calls itself for each level
 _OPEN = 64  # files that are open at the same time
 _NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK)
 _PATIENCE = 1.0  # seconds to wait for a program that still writes to a replaced file
@@ -242,7 +244,8 @@ class Disk:
 
     def append(self, path: PurePosixPath, data: bytes) -> None:
         """Append data to a file, such as an index page. If the last line of the file has no line end, add a line end
-        first. The file is not synced to the disk, because an index page can be rebuilt."""
+        first. The file is not synced to the disk, because an index page can be rebuilt. Raises NotAFile if the file has
+        a second hard link and is too large to be replaced by a copy."""
         with self._errors("write", path), self._in(path, create=True) as folder:
             number = folder.open(path.name, os.O_RDWR | os.O_CREAT | os.O_APPEND)
             try:
@@ -250,6 +253,8 @@ class Disk:
                 if size and os.pread(number, 1, size - 1) != b"\n":
                     data = b"\n" + data
                 if os.fstat(number).st_nlink > 1:  # a write would also change the other file
+                    if size > LARGEST:
+                        raise NotAFile(f"{self.path}: a large page has a second hard link", "has a second hard link")
                     self.stage(path, os.pread(number, size, 0) + data, expected=None, replaces_all=True)
                     self.publish()
                 else:
@@ -258,9 +263,16 @@ class Disk:
                 os.close(number)
 
     def files(self, faults: list[FileFault] | None = None) -> Iterator[PurePosixPath]:
-        """Yield the path of every regular file, also in .discarded/. The lock file is left out, and every folder that
-        is another agent's vault. If a folder cannot be read, the error is added to `faults`. Without `faults`, the
-        error is raised."""
+        """Yield the path of every regular file, also in .discarded/. The lock file is left out. For `faults`, see
+        `folders`."""
+        for folder, names in self.folders(faults):
+            for name in sorted(names):
+                if name != LOCK and _may_be_file(folder / name):
+                    yield PurePosixPath((folder / name).relative_to(self.path).as_posix())
+
+    def folders(self, faults: list[FileFault] | None = None) -> Iterator[tuple[Path, list[str]]]:
+        """Yield every folder and the names of its files. Every folder that is another agent's vault is left out. If a
+        folder cannot be read or is too deep, the error is added to `faults`. Without `faults`, the error is raised."""
         mine = self.whose()
 
         def unless_gone(problem: OSError) -> None:
@@ -272,12 +284,12 @@ class Disk:
 
         with file_errors("read", self.path):
             for above, folders, names in os.walk(self.path, onerror=unless_gone, followlinks=False):
-                here = PurePosixPath(Path(above).relative_to(self.path).as_posix())
-                folders[:] = sorted(each for each in folders if mark_in(Path(above, each)) in ("", mine))
-                for name in sorted(names):
-                    file = Path(above, name)
-                    if name != LOCK and not file.is_symlink() and file.is_file():
-                        yield here / name
+                here = Path(above)
+                folders[:] = sorted(each for each in folders if mark_in(here / each) in ("", mine))
+                if folders and len(here.parts) - len(self.path.parts) >= _DEEPEST:
+                    folders.clear()
+                    unless_gone(OSError(errno.ELOOP, "a folder is too deep"))
+                yield here, names
 
     def _errors(self, doing: str, path: PurePosixPath) -> AbstractContextManager[None]:
         return file_errors(doing, self.path / path.parent)
@@ -314,6 +326,14 @@ def mark_in(folder: Path) -> str:
                 found = _MARK.match(opened.read(_MOST_OF_MARK).decode("ascii", "replace"))
                 return found[0] if found else ""
     return ""
+
+
+def _may_be_file(path: Path) -> bool:
+    """Return whether this is a regular file, or may be one. Reading a file that the system does not show is a fault."""
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except OSError as problem:
+        return not isinstance(problem, FileNotFoundError)
 
 
 def _opened(folder: Folder, name: str) -> BinaryIO:

@@ -317,7 +317,10 @@ class Files:
             changed = [each for each in done if each.before != each.line or each.state == SetAside]
             added = [each.line for each in changed if each.state == There]
             gone = [each.before for each in changed if each.before is not None]
-            layout.add(self.disk, added, gone)
+            try:
+                layout.add(self.disk, added, gone)
+            except NotAFile:  # the page is replaced, and its other name keeps the content
+                self.are_pages_stale = True
         with transaction.atomic():
             VaultFile.objects.bulk_create([self._row(each) for each in done if each.file is None])
             update_many([self._row(each) for each in done if each.file is not None], _CHANGEABLE)

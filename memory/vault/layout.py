@@ -96,7 +96,6 @@ def _title(memory: Memory, opened: Opened) -> str:
 
 
 TOP = PurePosixPath(paths.INDEX)
-LARGEST = 1_000_000_000  # bytes of a page that are read at most
 _TITLE = "# Memory Index"
 _ABOUT = (
     "One line per file, in the order in which the files were written. A crossed-out line names a file that was moved, "

@@ -2,11 +2,10 @@
 people created for other purposes stay."""
 
 import codecs
-import os
 import re
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 from django.db.models import QuerySet
 
@@ -64,10 +63,10 @@ def remove_all(disk: Disk, agent: Agent) -> None:
         return path.name.startswith(NEW) or is_called_so or _is_own(disk, path)
 
     _remove_each(disk, is_of_agent)
-    for above, _, _ in sorted(os.walk(disk.path), reverse=True):
+    for folder in sorted((folder for folder, _ in disk.folders([])), reverse=True):
         with suppress(OSError):  # not empty
-            if Path(above) != disk.path:
-                Path(above).rmdir()
+            if folder != disk.path:
+                folder.rmdir()
 
 
 def _remove_each(disk: Disk, is_to_go: Callable[[PurePosixPath], bool], known: Collection[PurePosixPath] = ()) -> None:

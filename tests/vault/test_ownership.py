@@ -17,7 +17,7 @@ from memory.consent import approval, requests
 from memory.errors import FileFault, Invalid
 from memory.models import Agent, Vault
 from memory.vault import base, comparing, writer
-from memory.vault.disk import LOCK
+from memory.vault.disk import LARGEST, LOCK
 from memory.writing import operations
 from tests.conftest import drop_guards
 from tests.steps import ME, PERSON, fresh, last_entry, remember, signed_update
@@ -284,13 +284,16 @@ def test_a_vault_does_not_touch_a_vault_that_was_moved_into_it(ada: Agent, bob: 
     assert tree(root / "third" / "old") == before
 
 
-def test_a_page_that_is_also_another_file_gets_no_line(ada: Agent, vault: Path, root: Path) -> None:
+@pytest.mark.parametrize("more", [0, LARGEST])
+def test_a_page_that_is_also_another_file_gets_no_line(ada: Agent, vault: Path, root: Path, more: int) -> None:
     store(ada)
     (root / "log.md").hardlink_to(vault / "index.md")
+    os.truncate(root / "log.md", (root / "log.md").stat().st_size + more)
     before = (root / "log.md").read_bytes()
     store(ada)
     assert (root / "log.md").read_bytes() == before
     assert "000002.md" in (vault / "index.md").read_text()
+    assert (vault / "index.md").stat().st_size < 1_000  # a large page is not copied, but written again
     assert comparing.whole(fresh(ada)).differences == []
 
 

@@ -163,17 +163,31 @@ def test_a_redaction_removes_copies_in_other_forms(ada: Agent, vault: Path) -> N
     assert sorted(Path(path).name for path in memory_files(vault)) == ["000002.md", *others]
 
 
-def test_an_unreadable_folder_delays_only_its_own_removal(ada: Agent, vault: Path, as_nobody: None) -> None:
+@pytest.mark.parametrize("mode", [0, 0o600])
+def test_an_unreadable_folder_delays_only_its_own_removal(ada: Agent, vault: Path, as_nobody: None, mode: int) -> None:
     one, two = store(ada, "heather blooms", "heather fades")
     closed = vault / "aaa"
     closed.mkdir()
     write(closed, "heather", "000001-heather.md")
-    closed.chmod(0)
+    closed.chmod(mode)
     redact(ada, one, two)
     assert (memory_files(vault / "common"), VaultFile.objects.count()) == ([], 2)
     closed.chmod(0o700)
     writer.catch_up()
     assert (memory_files(vault), VaultFile.objects.count()) == ([], 0)
+
+
+def test_a_very_deep_folder_delays_only_its_own_removal(ada: Agent, vault: Path) -> None:
+    store(ada, "heather blooms")
+    deep = vault / "aaa" / "/".join("b" * 40)
+    deep.mkdir(parents=True)
+    write(deep, "heather", "000001-heather.md")
+    assert comparing.whole(ada).unknown == 1
+    erase(ada)
+    assert (memory_files(vault / "common"), Vault.objects.get().fault) == ([], "a folder is too deep")
+    write(vault, "0" * 32, f"aaa/{LOCK}")  # another agent's vault is left out, and stops nothing
+    writer.catch_up()
+    assert (tree(vault), VaultFile.objects.count()) == ([str(deep.relative_to(vault) / "000001-heather.md")], 0)
 
 
 def test_a_redaction_does_not_wait_for_files_that_cannot_be_written(ada: Agent, vault: Path) -> None:

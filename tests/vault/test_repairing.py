@@ -1,5 +1,6 @@
 """Differences between a vault and its silo: each is found and repaired, and no text of either is lost."""
 
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from memory.models import Agent, Vault, VaultFile
 from memory.time_machine import rollback
 from memory.time_machine.rollback import What
 from memory.vault import comparing, writer
-from memory.vault.disk import LOCK, Disk
+from memory.vault.disk import LARGEST, LOCK, Disk
 from memory.vault.files import Files, OwnerChanged, open_file
 from memory.writing import operations
 from tests.claiming import claim
@@ -208,6 +209,13 @@ def test_a_missing_or_changed_index_is_repaired(ada: Agent, ferry: int, vault: P
     index.write_text(before)
     assert_found_and_repaired()
     assert "~~" not in index.read_text()
+
+
+def test_a_far_too_long_index_is_a_difference_and_is_repaired(ada: Agent, ferry: int, vault: Path) -> None:
+    os.truncate(vault / "index.md", LARGEST + 1_000)
+    assert differences(ada) == [("index", 0)]
+    assert repair(ada).left == ()
+    assert (vault / "index.md").stat().st_size < 1_000
 
 
 def test_a_folder_in_the_place_of_an_index_stops_no_write(ada: Agent, ferry: int, vault: Path) -> None:
