@@ -33,17 +33,16 @@ log = structlog.get_logger("palimpsest.queue")
 SWEEP = "refinement.tasks.sweep"
 REFINE_AGENT = "refinement.tasks.refine_agent"
 CLOSE_STALE = "refinement.tasks.close_stale"
-TELL_STEWARD = "memory.tasks.tell_steward"
-ASK_STEWARD = "memory.tasks.ask_steward"
-CONFIRM_DECISION = "memory.tasks.confirm_decision"
-LETTERS = (TELL_STEWARD, ASK_STEWARD, CONFIRM_DECISION)
+SEND_LETTERS = "memory.tasks.send_letters"
 WRITE_HEADS = "memory.tasks.write_heads"
 IMPORT_MEMORIES = "memory.tasks.import_memories"
 EMBED_MEMORIES = "refinement.tasks.embed_memories"
 SEND_WEBHOOKS = "refinement.tasks.send_webhooks"
 SEND_DIGESTS = "refinement.tasks.send_digests"
 NOTICES = (SEND_WEBHOOKS, SEND_DIGESTS)
-TASKS = frozenset({SWEEP, REFINE_AGENT, CLOSE_STALE, *LETTERS, WRITE_HEADS, IMPORT_MEMORIES, EMBED_MEMORIES, *NOTICES})
+TASKS = frozenset(
+    {SWEEP, REFINE_AGENT, CLOSE_STALE, SEND_LETTERS, WRITE_HEADS, IMPORT_MEMORIES, EMBED_MEMORIES, *NOTICES}
+)
 
 STALE_MINUTES, HEADS_MINUTES = 1, 60
 LONGEST_WAIT = timedelta(hours=6)  # of a task that is queued later
@@ -131,13 +130,11 @@ def put(name: str, *numbers: int) -> None:
 
 def push(name: str, *numbers: int) -> None:
     """Queue a task, or log that it cannot be queued. An error would be too late, because the transaction is committed.
-    The sweep finds the agents that are due. A letter waits in the database."""
+    The sweep finds the agents that are due, and the letters, which wait in the database."""
     try:
         async_task(name, *numbers, broker=_broker())
     except redis_error():
         log.error("task not queued", operation=name, number=numbers[0] if numbers else 0)
-        if name in LETTERS:
-            put_later(name, *numbers, wait=timedelta())
 
 
 def put_later(name: str, *numbers: int, wait: timedelta) -> None:

@@ -4,6 +4,7 @@ from contextlib import ExitStack
 
 from audit import disk
 from config.queue import keep_schedules, task
+from memory.mail import outbox
 from memory.recording import automatic
 from memory.search.embedding import queue_late
 from memory.transfer import import_jobs
@@ -50,8 +51,8 @@ def close_stale() -> str:
     """End sessions whose lease has expired, and wake workers for the waiting agents.
 
     This task also writes missing vault files, reminds agents of overdue memories, stores the memories of recorded
-    sessions that have ended, continues import jobs and vectors that a killed worker left, queues digests and the
-    deliveries of webhooks, and empties SQLite's log, which may still have content that was removed.
+    sessions that have ended, continues import jobs and vectors that a killed worker left, queues letters, digests and
+    the deliveries of webhooks, and empties SQLite's log, which may still have content that was removed.
     """
     ended = sessions.close_stale()
     backlog.add_lost()
@@ -64,6 +65,7 @@ def close_stale() -> str:
         each.callback(automatic.end_quiet)
         each.callback(import_jobs.queue_late)
         each.callback(queue_late)
+        each.callback(outbox.queue_late)
         each.callback(digest.queue_due)
         each.callback(webhooks.queue_late)
         each.callback(attention.watch)

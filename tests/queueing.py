@@ -2,9 +2,14 @@
 
 import pydoc
 from typing import Any
+from unittest import mock
 
 from django_q.models import OrmQ
 from django_q.signing import SignedPackage
+
+from config.queue import SEND_LETTERS
+from memory.mail import outbox
+from memory.models import Letter
 
 Task = tuple[str, tuple[int, ...]]
 
@@ -14,12 +19,26 @@ def waiting() -> list[Task]:
     return [_task(row) for row in OrmQ.objects.order_by("pk")]
 
 
+def letters() -> list[tuple[int, int, int]]:
+    """The kind, the agent and the number of each waiting letter, oldest first."""
+    return list(Letter.objects.order_by("pk").values_list("kind", "agent_id", "number"))
+
+
 def work() -> list[tuple[str, str]]:
-    """Run every task, also those that tasks add. Return the name and the result of each."""
-    done = []
-    while (row := OrmQ.objects.order_by("pk").first()) is not None:
-        row.delete()
-        done.append(carry_out(_task(row)))
+    """Run every task, also those that tasks add. Return the name and the result of each. In the place of a task that
+    sends letters are the kind and the result of each letter."""
+    done, attempt = [], outbox._attempt
+
+    def noted(letter: Letter, *more: Any) -> str:
+        code = attempt(letter, *more)
+        done.append((str(letter.get_kind_display()).lower(), code))
+        return code
+
+    with mock.patch.object(outbox, "_attempt", noted):
+        while (row := OrmQ.objects.order_by("pk").first()) is not None:
+            row.delete()
+            task = _task(row)
+            done += [each for each in [carry_out(task)] if task[0] != SEND_LETTERS]
     return done
 
 

@@ -18,13 +18,12 @@ from audit.models import ConsentLink, State
 from audit.trail import Actor
 from config.errors import DomainError
 from config.keyring import is_proven, macs
-from config.queue import CONFIRM_DECISION, put
 from memory import errors
 from memory.access import authority
 from memory.access.authentication import PREFIX_CHARACTERS, new_prefix
 from memory.consent import approval, requests
-from memory.mail import letters
-from memory.models import Agent
+from memory.mail import letters, outbox
+from memory.models import Agent, LetterKind
 from memory.writing import edits
 
 _SECRET = 32  # bytes
@@ -78,7 +77,7 @@ def decide(token: str, *, approve: bool) -> Request:
             decided = approval.approve(row, link.number, actor, include_constitutional=True)
         else:
             decided = requests.deny(row, link.number, actor)
-        put(CONFIRM_DECISION, row.pk, link.number)
+        outbox.add(row, LetterKind.DECISION, link.number)
         return decided
 
 
@@ -89,7 +88,7 @@ def _until(link: ConsentLink) -> datetime:
 def revoke(token: str) -> Request:
     """End the grant now. Raises InvalidLink, NotOpen."""
     with _by_steward(token) as (row, link, actor):
-        put(CONFIRM_DECISION, row.pk, link.number)
+        outbox.add(row, LetterKind.DECISION, link.number)
         return requests.revoke(row, link.number, actor)
 
 

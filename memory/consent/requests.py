@@ -19,12 +19,11 @@ from audit import consent
 from audit.consent import OPEN, PROPOSABLE, PROPOSAL, REMOVALS, Person, Request, Scope, columns, same_address
 from audit.models import ASKS, CONSENT, AccessRequest, ActorKind, AuditEntry, Operation, State
 from audit.trail import Actor
-from config.queue import ASK_STEWARD, put
 from memory import errors
 from memory.agents import lifecycle
 from memory.consent import notices, versions
-from memory.mail import letters
-from memory.models import Agent
+from memory.mail import letters, outbox
+from memory.models import Agent, LetterKind
 from memory.policy.validation import checked_words
 from memory.run_log import runs
 from memory.vault import base
@@ -190,7 +189,7 @@ def _file(row: Agent, operation: str, actor: Actor, detail: dict[str, Any]) -> R
         end(row, replaced, State.REPLACED, SYSTEM, State.REPLACED.value)
     request = write(row, operation, actor, detail)
     if row.steward and not letters.are_printed():
-        put(ASK_STEWARD, row.pk, request.number)
+        outbox.add(row, LetterKind.LINK, request.number)
     return request
 
 

@@ -1,4 +1,4 @@
-"""Inform an agent's steward about changes by mail. This module also checks mail addresses, and sends failed mail again.
+"""Inform an agent's steward about changes by mail. This module also checks mail addresses.
 
 A queued mail has only the numbers of the agent and of the audit entry. The text is made from the entry when the mail is
 sent. The text says what changed, when, and what kind of actor made the change. It never contains content, prompts or
@@ -6,7 +6,6 @@ keys.
 """
 
 import re
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -19,10 +18,10 @@ from django.utils import timezone
 from audit.consent import LAPSES, OPEN, requests, same_address
 from audit.models import ActorKind, AuditEntry, Operation
 from audit.verify import intact
-from config.queue import ASK_STEWARD, TELL_STEWARD, put, put_later
 from memory.access import authority, recovery
 from memory.errors import MailNotSent
-from memory.models import Agent
+from memory.mail import outbox
+from memory.models import Agent, LetterKind
 from memory.time_machine import trail_view
 
 # Stricter than Django's check, which allows quoted names (they can contain links), control characters, and letters that
@@ -44,7 +43,7 @@ def requesters(asker: str, asked_by: str) -> list[str]:
     return [asker, *filter(None, [asked_by, *found, *(each.lstrip("'") for each in found)])]
 
 
-BEFORE, AFTER = 0, 1  # which steward to write to: the one before the entry, or the one after it
+BEFORE, AFTER = LetterKind.BEFORE, LetterKind.AFTER  # which steward to write to
 
 
 def notify_key(agent: Agent, seq: int) -> None:
@@ -67,16 +66,15 @@ def notify_change(agent: Agent, seq: int, changed: dict[str, object]) -> None:
         is_too_much = changes.filter(detail__changed__has_key="steward").count() > MOST_STEWARDS
         for request in () if is_too_much else requests(agent.pk).values():
             if request.state in OPEN:  # the new steward needs links to the open requests
-                put(ASK_STEWARD, agent.pk, request.number)
+                outbox.add(agent, LetterKind.LINK, request.number)
 
 
-def _queue(agent: Agent, seq: int, whose: int) -> None:
-    """Queue a mail, unless it is clear that `send` would not send it. Otherwise one key could fill the queue of all
-    tenants."""
+def _queue(agent: Agent, seq: int, whose: LetterKind) -> None:
+    """Queue a mail, unless it is clear that `send` would not send it. Otherwise one key could store very many."""
     entry = AuditEntry.objects.get(agent_id=agent.pk, seq=seq)
     recent = _counted(agent, entry).filter(agent_id=agent.pk, seq__gt=seq - RECENT)  # a lock is held, so only a few
     if entry.detail.get("changed", {}).get("keys_lifted_at") or recent.count() < MOST_A_DAY:
-        put(TELL_STEWARD, agent.pk, seq, whose)
+        outbox.add(agent, whose, seq)
 
 
 def are_printed() -> bool:
@@ -230,20 +228,3 @@ _ACTORS = {
 
 
 log = structlog.get_logger("palimpsest.mail")
-
-WAITS = tuple(timedelta(minutes=minutes) for minutes in (1, 10, 60, 360))  # the time before each retry
-
-
-def post(send: Callable[..., str], name: str, *numbers: int, tried: int) -> str:
-    """Send a mail. If that fails, queue a retry. Return a result code. `numbers` are the arguments of the queued task
-    `name`."""
-    agent_id, seq, *_ = numbers
-    try:
-        return send(*numbers)
-    except OSError:  # includes errors of the mail server
-        log.warning("letter not sent", agent=agent_id, seq=seq, attempt=tried + 1)
-    if tried == len(WAITS):
-        log.error("letter given up", agent=agent_id, seq=seq)
-        return "given_up"
-    put_later(name, *numbers, tried + 1, wait=WAITS[tried])
-    return "put_off"

@@ -13,15 +13,15 @@ from audit.trail import Actor
 from config.templatetags.moments import moment
 from memory.consent import approval, links, redaction, requests
 from memory.errors import NotOpen
-from memory.models import Agent, Memory
+from memory.models import Agent, LetterKind, Memory
 from memory.writing import operations
+from tests import queueing
 from tests.admin.actions import confirm, html, messages_of, post
 from tests.admin.conftest import Enter, Staff
 from tests.admin.reading import asked
 from tests.api.calling import Caller
 from tests.conftest import House
 from tests.privacy.marker import MARKER
-from tests.queueing import waiting
 from tests.steps import ME, fresh, last_entry, problems, remember, signed_update
 
 OWNER = Actor.person("owner@acme.test")
@@ -92,7 +92,7 @@ def test_the_steward_gets_a_link_by_mail(kept: Agent, client: Client, settings: 
     response = confirm(client, "ask_erasure", kept)
     [request] = open_requests(kept)
     assert "Next, the agent's steward (by the mailed link) decides." in messages_of(response)
-    assert [arguments for _, arguments in waiting()] == [(kept.pk, request.number)]
+    assert queueing.letters() == [(LetterKind.LINK, kept.pk, request.number)]
 
 
 def test_memories_that_are_already_redacted_are_skipped(kept: Agent, client: Client) -> None:

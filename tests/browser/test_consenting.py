@@ -40,7 +40,7 @@ def past(house: House, pat: Person) -> Agent:
 
 def mailed_link() -> str:
     """The path of the link in the steward's letter."""
-    assert queueing.work() == [("ask_steward", "sent")]
+    assert queueing.work() == [("link", "sent")]
     assert mail.outbox[-1].to == [STEWARD]
     found = re.search(r"https?://\S+/consent/\S+", str(mail.outbox[-1].body))
     assert found
@@ -49,7 +49,7 @@ def mailed_link() -> str:
 
 def confirmation() -> str:
     """The letter to the steward about their decision. It has no link and no content."""
-    assert queueing.work() == [("confirm_decision", "sent")]
+    assert queueing.work() == [("decision", "sent")]
     assert mail.outbox[-1].to == [STEWARD]
     text = str(mail.outbox[-1].body)
     assert not [word for word in ("http", MARKER, PURPOSE) if word in text]

@@ -19,7 +19,6 @@ from django.utils import timezone
 
 from audit import disk
 from config import at_once
-from memory import tasks
 from memory.admin.base.page import MOST_WORDS
 from memory.agents import lifecycle
 from memory.api.base import views
@@ -27,7 +26,7 @@ from memory.consent import redaction, requests
 from memory.errors import Invalid
 from memory.mail import letters
 from memory.masking.neutral import neutral
-from memory.models import Agent, Creation, Role
+from memory.models import Agent, Creation, LetterKind, Role
 from memory.recording import topics
 from memory.search import cache, query
 from memory.silo.silo import Silo
@@ -39,12 +38,12 @@ from refinement import session as sessions
 from refinement.llm.base import arguments_of
 from refinement.models import Driver, Waiting
 from refinement.tasks import close_stale
+from tests import queueing
 from tests.access_requests import ask
 from tests.admin.conftest import enrolled, sign_in
 from tests.api.calling import Caller
 from tests.conftest import House
 from tests.members import join
-from tests.queueing import waiting
 from tests.steps import ME, PERSON, fresh, remember
 
 pytestmark = pytest.mark.database
@@ -200,9 +199,9 @@ def test_a_steward_gets_a_limited_number_of_letters_a_day(ada: Agent, monkeypatc
     lifecycle.change(ada, ME, steward="sue@acme.example")
     for number in range(3):
         lifecycle.change(ada, ME, model=f"openai/m{number}")
-    seqs = [numbers[1] for _, numbers in waiting()]
-    assert len(seqs) == 2, "one key does not fill the queue"
-    codes = [tasks.tell_steward(ada.pk, seqs[0] + number, letters.BEFORE + (not number)) for number in range(4)]
+    seqs = [number for _, _, number in queueing.letters()]
+    assert len(seqs) == 2, "one key does not fill the database"
+    codes = [letters.send(ada.pk, seqs[0] + number, letters.BEFORE + (not number)) for number in range(4)]
     assert (codes, len(mail.outbox)) == (["sent", "sent", "too_many", "too_many"], 2)
 
 
@@ -296,11 +295,10 @@ def test_many_changes_of_the_steward_send_no_links(ada: Agent, monkeypatch: pyte
     monkeypatch.setattr(letters, "MOST_STEWARDS", 2)
     lifecycle.change(ada, ME, steward="sue@acme.example")
     ask(ada)
-    waiting()
     asked = []
     for name in ("x", "y", "z"):
         lifecycle.change(fresh(ada), ME, steward=f"{name}@acme.example")
-        asked.append(sum(task == "memory.tasks.ask_steward" for task, _ in waiting()))
+        asked.append(sum(kind == LetterKind.LINK for kind, *_ in queueing.letters()))
     assert asked[-1] == asked[-2]
 
 

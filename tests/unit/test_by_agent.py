@@ -29,7 +29,7 @@ BY_AGENT = {
     "memory_store", "memory_storeversion", "memory_vector", "memory_embedding",
 }  # fmt: skip
 # Found by a prefix before the agent is known, or compared over all agents.
-GLOBAL = {"memory_agentkey", "audit_consentlink", "refinement_waiting", "refinement_overbudget"}
+GLOBAL = {"memory_agentkey", "audit_consentlink", "refinement_waiting", "refinement_overbudget", "memory_letter"}
 BY_TENANT = {"memory_agent"}  # its label is unique in its tenant
 MODELS: list[type[models.Model]] = [
     model

@@ -87,8 +87,6 @@ def test_a_failure_of_redis_after_the_commit_is_logged(
     monkeypatch.setattr(queue, "async_task", fail)
     with logbook.kept(logging.INFO) as log, django_capture_on_commit_callbacks(execute=True):
         queue.put(queue.REFINE_AGENT, 7)
-        queue.put(queue.ASK_STEWARD, 7, 1)
-    assert list(Schedule.objects.values_list("func", "args")) == [(queue.ASK_STEWARD, "(7, 1)")], "a letter waits"
     assert "task not queued" in log.text
     assert '"number": 7' in log.text
     assert "10.0.0.7" not in log.text
@@ -134,23 +132,23 @@ def insert(*rows: dict[str, str]) -> None:
 
 
 def test_a_foreign_schedule_runs_nothing_and_does_not_block_others() -> None:
-    insert(*FOREIGN, {"func": queue.TELL_STEWARD, "args": "(1, 2)"})
+    insert(*FOREIGN, {"func": queue.SEND_LETTERS, "args": "(1, 2)"})
     insert({"func": queue.REFINE_AGENT, "args": "7", "schedule_type": Schedule.ONCE})
     with logbook.kept(logging.INFO) as log:
         queue.queue_due(broker=queue._broker())
-    assert sorted(queueing.waiting()) == [(queue.TELL_STEWARD, (1, 2)), (queue.REFINE_AGENT, (7,))]
-    assert list(Schedule.objects.values_list("func", flat=True)) == [queue.TELL_STEWARD]
+    assert sorted(queueing.waiting()) == [(queue.SEND_LETTERS, (1, 2)), (queue.REFINE_AGENT, (7,))]
+    assert list(Schedule.objects.values_list("func", flat=True)) == [queue.SEND_LETTERS]
     assert log.text.count('"event": "schedule removed"') == len(FOREIGN)
     assert "os.system" not in log.text
 
 
 @pytest.mark.postgresql
 def test_a_date_that_python_does_not_have_stops_no_worker() -> None:
-    insert({"func": queue.TELL_STEWARD, "args": "(1, 2)"})
+    insert({"func": queue.SEND_LETTERS, "args": "(1, 2)"})
     with connection.cursor() as cursor:
         cursor.execute("UPDATE django_q_schedule SET next_run = 'infinity'")
     queue.queue_due(broker=queue._broker())
-    assert queueing.waiting() == [(queue.TELL_STEWARD, (1, 2))]
+    assert queueing.waiting() == [(queue.SEND_LETTERS, (1, 2))]
 
 
 def test_a_worker_replaces_foreign_old_and_repeated_schedules_when_it_starts(settings: Any) -> None:
@@ -207,12 +205,12 @@ def test_the_worker_uses_our_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_delayed_task_waits_until_its_time() -> None:
-    queue.put_later(queue.TELL_STEWARD, 1, 2, 0, 3, wait=timedelta(minutes=1))
+    queue.put_later(queue.SEND_LETTERS, 1, 2, wait=timedelta(minutes=1))
     scheduler()
     assert queueing.waiting() == []
     Schedule.objects.update(next_run=timezone.now() - timedelta(seconds=1))
     scheduler()
-    assert queueing.waiting() == [(queue.TELL_STEWARD, (1, 2, 0, 3))]
+    assert queueing.waiting() == [(queue.SEND_LETTERS, (1, 2))]
     assert Schedule.objects.count() == 0
 
 

@@ -142,7 +142,7 @@ def test_an_agents_side_receives_so_many_requests_a_day(agent: Agent, bob: Agent
         again = is_limited(agent, ask, person)
         is_limited(agent, proposed, person)
     ask(bob, late)
-    assert work().count(("ask_steward", "sent")) == 5
+    assert work().count(("link", "sent")) == 5
     time_machine.move_to(again)
     ask(agent, late)
 

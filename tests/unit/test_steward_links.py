@@ -12,15 +12,14 @@ from django.utils import timezone
 from audit.consent import Person, Scope
 from audit.models import AccessRequest, ConsentLink
 from audit.trail import Actor
-from config.queue import ASK_STEWARD
-from memory import tasks
 from memory.agents import lifecycle
 from memory.consent import links as steward_links
 from memory.consent import requests
 from memory.errors import Erased, MailNotSent
-from memory.mail import wording
-from memory.models import Agent
+from memory.mail import link_letters, wording
+from memory.models import Agent, LetterKind
 from memory.writing import edits
+from tests import queueing
 from tests.access_requests import EVE, PAT, PURPOSE
 from tests.access_requests import ask as ask_to_read
 from tests.privacy import logbook
@@ -69,7 +68,7 @@ def decide(message: Any, *, approve: bool) -> None:
 
 def test_a_request_is_mailed_with_a_link_that_decides(stewarded: Agent) -> None:
     number = ask(stewarded, scope=Scope("memories", numbers=(1, 2)), seconds=5_400)
-    assert waiting() == [(ASK_STEWARD, (stewarded.pk, number))]
+    assert queueing.letters() == [(LetterKind.LINK, stewarded.pk, number)]
     [message] = sent_mail()
     asked_at = requests.find(fresh(stewarded), number).asked_at
     assert (message.to, message.from_email) == ([SUE], configured.DEFAULT_FROM_EMAIL)
@@ -96,7 +95,7 @@ def test_one_memory_and_many_numbers_in_words() -> None:
 
 def test_a_proposal_and_a_redaction_are_mailed_with_links(stewarded: Agent) -> None:
     proposal, removal = propose(stewarded, steward=TOM), ask_redaction(fresh(stewarded), 1, 2)
-    assert waiting() == [(ASK_STEWARD, (stewarded.pk, number)) for number in (proposal, removal)]
+    assert queueing.letters() == [(LetterKind.LINK, stewarded.pk, number) for number in (proposal, removal)]
     messages = sent_mail()
     assert [message.to for message in messages] == [[SUE], [SUE]]
     assert messages[1].subject == "acme/ada: somebody asks to delete memories permanently"
@@ -163,7 +162,7 @@ def test_only_an_agent_with_a_steward_causes_mail(ada: Agent) -> None:
 def test_a_steward_receives_no_link_to_their_own_request(stewarded: Agent, address: str) -> None:
     ask(stewarded, Person(3, address))
     requests.propose(fresh(stewarded), Actor.person(address), model="openai/gpt-4.1")
-    assert work() == [("ask_steward", "nobody_to_ask")] * 2
+    assert work() == [("link", "nobody_to_ask")] * 2
     assert not ConsentLink.objects.exists()
 
 
@@ -172,12 +171,12 @@ def test_a_settled_lapsed_erased_or_unknown_request_is_not_mailed(stewarded: Age
     requests.deny(fresh(stewarded), denied, ME)
     requests.deny(fresh(stewarded), propose(stewarded), ME)
     time_machine.move_to(timezone.now() + timedelta(hours=72))
-    assert (work(), mail.outbox, ConsentLink.objects.count()) == ([("ask_steward", "over")] * 3, [], 0)
+    assert (work(), mail.outbox, ConsentLink.objects.count()) == ([("link", "over")] * 3, [], 0)
     assert requests.find(fresh(stewarded), lapsed).state == "requested"  # the task writes nothing
     for number in (1, 99, 10**18):
-        assert tasks.ask_steward(stewarded.pk, number) == "unknown"
+        assert link_letters.send(stewarded.pk, number) == "unknown"
     signed_update(Agent.objects.all(), wrapped_key=b"")
-    assert tasks.ask_steward(stewarded.pk, lapsed) == "over"
+    assert link_letters.send(stewarded.pk, lapsed) == "over"
     assert mail.outbox == []
 
 
@@ -207,7 +206,7 @@ def test_a_link_is_mailed_to_the_steward_for_whom_it_is_made(stewarded: Agent, m
         return real(agent_id)
 
     monkeypatch.setattr(edits, "_locking", waited)
-    assert tasks.ask_steward(stewarded.pk, number) == "sent"
+    assert link_letters.send(stewarded.pk, number) == "sent"
     assert [message.to for message in mail.outbox] == [[TOM]]
     decide(mail.outbox[0], approve=False)
 
@@ -225,7 +224,7 @@ def test_with_console_mail_a_request_to_a_steward_is_refused(stewarded: Agent, b
     settings.DEBUG = True
     ask(stewarded)
     settings.DEBUG = False
-    assert work() == [("ask_steward", "mail_not_sent")]
+    assert work() == [("link", "mail_not_sent")]
     assert not ConsentLink.objects.exists()
 
 
@@ -253,21 +252,21 @@ def test_each_decision_of_a_steward_is_confirmed(ada: Agent) -> None:
     ask(ada, EVE)
     ask_redaction(ada, 1)
     propose(ada, steward=TOM)
-    assert work() == [("ask_steward", "sent")] * 4
+    assert work() == [("link", "sent")] * 4
     for message, approve in zip(links_sent(), (False, True, True, True), strict=True):
         decide(message, approve=approve)
     requests.ask_erasure(fresh(ada), ADMIN, reason="the contract ended")
-    assert work().count(("confirm_decision", "sent")) == 4
+    assert work().count(("decision", "sent")) == 4
     sent = sent_mail()
     decide(next(message for message in sent if "delete memories" in message.subject), approve=True)
-    assert work() == [("confirm_decision", "sent")]
+    assert work() == [("decision", "sent")]
     letters = [message for message in [*sent, *sent_mail()] if ": you " in message.subject]
     assert [message.to for message in letters] == [[SUE]] * 4 + [[TOM]], "the steward who decided"
     for letter, (decision, *words) in zip(letters, CONFIRMED, strict=True):
         assert letter.subject == f"acme/ada: you {decision} a request"
         assert [text for text in words if text not in letter.body] == []
         assert not [text for text in (MARKER, PURPOSE, "/consent/", "contract") if text in letter.body]
-    assert tasks.confirm_decision(ada.pk, 1) == "unknown"
+    assert link_letters.confirm(ada.pk, 1) == "unknown"
 
 
 CONFIRMED = [

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -10,19 +9,17 @@ from django.conf import settings
 from django.core import mail
 from django.core.mail.backends.locmem import EmailBackend
 from django.utils import timezone
-from django_q.models import Schedule
 
 from audit.models import ActorKind
 from audit.trail import Actor
-from config.queue import ASK_STEWARD
-from memory import tasks
 from memory.agents import lifecycle
 from memory.consent import claims
 from memory.errors import SealBroken
-from memory.mail.letters import WAITS
-from memory.models import Agent, AgentKey
+from memory.mail import outbox
+from memory.models import Agent, AgentKey, Letter
 from memory.silo.silo import Silo
 from memory.time_machine import trail_view
+from tests import queueing
 from tests.access_requests import PURPOSE, ask
 from tests.privacy import logbook
 from tests.queueing import waiting, work
@@ -144,16 +141,14 @@ def test_the_address_of_a_replaced_steward_is_sealed_in_the_trail(stewarded: Age
     with pytest.raises(SealBroken):
         Silo.for_agent(bob).open_text("authority", entry.seq, bytes(entry.sealed))
     signed_update(Agent.objects.all(), wrapped_key=b"")
-    assert work() == [("tell_steward", "erased"), ("tell_steward", "sent")]
+    assert work() == [("before", "erased"), ("after", "sent")]
 
 
-def test_a_task_that_sql_inserts_does_not_choose_a_former_steward(stewarded: Agent) -> None:
+def test_a_letter_that_sql_inserts_does_not_choose_a_former_steward(stewarded: Agent) -> None:
     lifecycle.change(stewarded, ME, steward=TOM)
-    was = last_entry(stewarded).seq
     lifecycle.change(fresh(stewarded), ME, model="openai/secret")
-    sent_mail()
-    assert tasks.tell_steward(stewarded.pk, last_entry(stewarded).seq, was - last_entry(stewarded).seq) == "no_steward"
-    assert mail.outbox == []
+    Letter.objects.filter(pk=Letter.objects.latest("pk").pk).update(kind=7)
+    assert ([code for _, code in work()], len(mail.outbox)) == (["sent", "sent", "put_off"], 2)
 
 
 class Refuses(EmailBackend):
@@ -163,31 +158,31 @@ class Refuses(EmailBackend):
         raise OSError(f"550 {messages[0].to} {messages[0].body}")
 
 
-def _minutes_to_next_try() -> timedelta | None:
-    row = Schedule.objects.first()
-    if row is None:
-        return None
-    row.delete()
-    return timedelta(minutes=round((row.next_run - timezone.now()).total_seconds() / 60))
+def _tries() -> list[tuple[str, int]]:
+    """The result of each attempt to send the only letter, and the minutes until the next one."""
+    found = []
+    while Letter.objects.update(wait_until=timezone.now()):
+        outbox.queue_late()
+        [(_, code)] = work()
+        waits = [(row.wait_until - timezone.now()).total_seconds() for row in Letter.objects.all()]
+        found.append((code, round(sum(waits) / 60)))
+    return found
 
 
 def test_a_failed_letter_is_retried_a_few_times(stewarded: Agent, settings: Any) -> None:
     settings.EMAIL_BACKEND = "tests.unit.test_steward_mail.Refuses"
     lifecycle.issue_key(stewarded, ME)
-    [(_, numbers)] = waiting()
+    [(_, _, seq)] = queueing.letters()
     with logbook.kept() as log:
-        tries = [(tasks.tell_steward(*numbers, n), _minutes_to_next_try()) for n in range(len(WAITS) + 1)]
-    assert tries == [*(("put_off", wait) for wait in WAITS), ("given_up", None)]
+        tries = _tries()
+    assert tries == [*(("put_off", minutes) for minutes in (1, 10, 60, 360)), ("given_up", 0)]
     assert log.text.count("letter not sent") == 5
-    assert f'"seq": {numbers[1]}' in log.text
+    assert f'"seq": {seq}' in log.text
     assert "letter given up" in log.text
     assert SUE not in log.text
     assert "a key to its memory" not in log.text
-    number = ask(stewarded).number
+    ask(stewarded)
     with logbook.kept() as log:
-        assert [tasks.ask_steward(stewarded.pk, number, n) for n in range(len(WAITS) + 1)] == [
-            done for done, _ in tries
-        ]
-    assert set(Schedule.objects.values_list("func", flat=True)) == {ASK_STEWARD}
+        assert _tries() == tries
     assert "letter given up" in log.text
     assert [text for text in ("/consent/", SUE, PURPOSE) if text in log.text] == []
