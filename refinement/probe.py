@@ -36,11 +36,10 @@ def trouble(agent: Agent) -> ModelError | None:
 
 def problems(models: Iterable[str]) -> dict[str, str]:
     """Map those of the models that the server's configuration makes unusable to the reason. No model is called."""
-    models = set(models)
-    if not models:
-        return {}
-    rows = Provider.objects.exclude(problem="").values_list("name", "problem")  # few; the models may be many thousand
-    found = {name: problem for name, problem in rows if name in models}
+    models, found = set(models), {}
+    if any(of(model) != "builtin" for model in models):
+        rows = Provider.objects.exclude(problem="").values_list("name", "problem")  # few, but there may be many models
+        found = {name: problem for name, problem in rows if name in models}
     for model in models:
         try:
             open_model(model)

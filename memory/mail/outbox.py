@@ -8,6 +8,7 @@ the letters, sessions and webhooks of other tenants wait for a few letters of ea
 import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from smtplib import SMTPDataError, SMTPRecipientsRefused, SMTPSenderRefused
 
 import structlog
 from django.db import transaction
@@ -20,6 +21,7 @@ from memory.models import Agent, Letter, LetterKind, Outbox
 
 WAITS = tuple(timedelta(minutes=minutes) for minutes in (1, 10, 60, 360))  # the time before each retry
 TURN = timedelta(minutes=2)  # after this time without progress, the task is queued again
+REFUSALS = (SMTPRecipientsRefused, SMTPSenderRefused, SMTPDataError)  # of one letter: the mail server works
 AT_ONCE, TASK_SECONDS = 50, 10.0  # letters and seconds, after which other tasks of the queue get their turn
 
 Posts = Mapping[LetterKind, Callable[[int, int], str]]
@@ -67,10 +69,12 @@ def send(tenant_id: int, turn: int, posts: Posts) -> str:
     for _ in range(AT_ONCE):
         if not mine.update(wait_until=timezone.now() + TURN):
             return "taken"
-        letter = _due().filter(tenant_id=tenant_id).order_by("pk").first()
+        letter = _due().filter(tenant_id=tenant_id).order_by("tries", "pk").first()
         if letter is None or is_ending() or time.monotonic() > until:
             break
-        _attempt(letter, posts)
+        if _attempt(letter, posts) == "away":
+            mine.update(wait_until=timezone.now() + WAITS[0])
+            return "away"
     mine.update(wait_until=timezone.now())
     if _due().filter(tenant_id=tenant_id).exists():
         _queue(tenant_id)
@@ -79,19 +83,24 @@ def send(tenant_id: int, turn: int, posts: Posts) -> str:
 
 def _attempt(letter: Letter, posts: Posts) -> str:
     """Try to send a letter. Returns a code. The next attempt is set before this one. So a letter that fails or ends the
-    worker does not hold up others, and is not tried for ever."""
+    worker does not hold up others, and is not tried for ever. If the mail server is away, the code is "away"."""
     row, tried = Letter.objects.filter(pk=letter.pk, tries=letter.tries), letter.tries + 1
     if not row.update(tries=tried, wait_until=timezone.now() + WAITS[min(tried, len(WAITS)) - 1]):
         return "taken"
+    post = posts.get(LetterKind(letter.kind)) if letter.kind in LetterKind.values else None
+    if post is None:  # SQL made the row
+        letter.delete()
+        return "unknown"
     try:
-        code = posts[LetterKind(letter.kind)](letter.agent_id, letter.number)
+        code = post(letter.agent_id, letter.number)
     except DomainError as failure:
         code = failure.code
         log.error("letter not sent", agent=letter.agent_id, seq=letter.number, code=code)
-    except Exception as fault:  # includes errors of the mail server
-        log.warning("letter not sent", agent=letter.agent_id, seq=letter.number, attempt=tried, exc_info=fault)
+    except OSError as fault:  # includes errors of the mail server
+        kind = type(fault).__name__  # without its text, which may have an address
+        log.warning("letter not sent", agent=letter.agent_id, seq=letter.number, attempt=tried, error=kind)
         if tried <= len(WAITS):
-            return "put_off"
+            return "put_off" if isinstance(fault, REFUSALS) else "away"
         code = "given_up"
         log.error("letter given up", agent=letter.agent_id, seq=letter.number)
     letter.delete()

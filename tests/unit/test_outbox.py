@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from itertools import count
+from smtplib import SMTPRecipientsRefused
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,15 +23,15 @@ from tests import queueing
 from tests.conftest import House
 from tests.steps import ME, fresh
 
-SUE, TOM, EVE = "sue@acme.test", "tom@acme.test", "eve@acme.test"
+SUE, TOM, EVE, AWAY = "sue@acme.test", "tom@acme.test", "eve@acme.test", "away@acme.test"
 pytestmark = [pytest.mark.database, pytest.mark.django_db]
 
 
 class Fails(EmailBackend):
-    """A mail server that refuses mail to SUE, and kills the worker that writes to EVE."""
+    """A mail server that refuses mail to SUE, kills the worker that writes to EVE, and is away for mail to AWAY."""
 
     def send_messages(self, messages: Sequence[Any]) -> int:
-        if fault := {SUE: OSError(), EVE: Stopped()}.get(messages[0].to[0]):
+        if fault := {SUE: SMTPRecipientsRefused({}), EVE: Stopped(), AWAY: OSError()}.get(messages[0].to[0]):
             raise fault
         return super().send_messages(messages)
 
@@ -68,6 +69,20 @@ def test_a_letter_that_fails_does_not_hold_up_others(house: House, settings: Any
     assert [code for _, code in queueing.work()] == ["put_off", "put_off", "sent"]
     outbox.queue_late()
     assert (queueing.waiting(), sent_to()) == ([], [TOM])
+
+
+def test_while_the_mail_server_is_away_a_tenant_tries_one_letter_a_minute(house: House, settings: Any) -> None:
+    settings.EMAIL_BACKEND = "tests.unit.test_outbox.Fails"
+    add(house.ada, AWAY)
+    add(house.ada, TOM)
+    assert [code for _, code in queueing.work()] == ["away"]
+    outbox.queue_late()
+    assert (queueing.waiting(), sent_to()) == ([], [])
+    for minute in (1, 2):
+        with time_machine.travel(timezone.now() + minute * outbox.WAITS[0]):
+            outbox.queue_late()
+            queueing.work()
+    assert sent_to() == [TOM]
 
 
 def test_a_killed_worker_loses_and_doubles_no_letter(house: House, settings: Any) -> None:
