@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from contextvars import copy_context
 from functools import partial, wraps
 from ipaddress import IPv6Address, ip_address
 from threading import Condition
@@ -86,8 +87,10 @@ def limited(
 
 
 def persons_limited(get_response: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
-    """A middleware that limits the requests of each signed-in person. A preview or a verification takes CPU time."""
-    limited_response = limited(get_response, lambda request: request.user.pk)
+    """A middleware that limits the requests of each signed-in person. A preview or a verification takes CPU time. Each
+    of these requests has a context of its own, so context variables that it sets end with it."""
+    alone = lambda request: copy_context().run(get_response, request)  # noqa: E731
+    limited_response = limited(alone, lambda request: request.user.pk)
 
     def respond(request: HttpRequest) -> HttpResponseBase:
         is_page = settings.SESSION_COOKIE_NAME in request.COOKIES and not request.path.startswith(settings.STATIC_URL)

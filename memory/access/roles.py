@@ -82,11 +82,13 @@ request_rights: ContextVar[tuple[Person, dict[Action, list[int]]] | None] = Cont
 def require_same_rights(tenant_id: int) -> None:
     """Raise NotAllowed if the person of this request has lost a right in the tenant since the request began. The write
     path calls this after it has locked the agent's row, for which a request may wait long."""
-    if known := request_rights.get():
-        person, allowed = known
-        now = _actions_now(person, tenant_id)
-        if any(tenant_id in ids and action not in now for action, ids in allowed.items()):
-            raise NotAllowed("Your role in this tenant has changed, so nothing was done.")
+    known = request_rights.get()
+    if known is None:
+        return
+    person, allowed = known
+    now = _actions_now(person, tenant_id)
+    if any(tenant_id in ids and action not in now for action, ids in allowed.items()):
+        raise NotAllowed("Your role in this tenant has changed, so nothing was done.")
 
 
 def _actions_now(person: Person, tenant_id: int) -> frozenset[Action]:

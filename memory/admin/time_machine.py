@@ -235,7 +235,7 @@ def _roll_back(request: HttpRequest, agent: Agent, what: What, **options: Any) -
     done = rollback.roll_back(agent, what, actor_of(request.user), **options)
     text = f"Core memory: {done.tokens_before:,} → {done.tokens_after:,} tokens."
     messages.success(request, f"{agent.label}: rolled back, as entry {done.entry} of the audit trail. {text}")
-    return redirect(links.url(agent.pk, "entry", done.entry or 0))
+    return redirect("admin:numbered", agent.pk, "entry", done.entry or 0)
 
 
 def _render(admin: Any, request: HttpRequest, agent: Agent, context: dict[str, Any]) -> HttpResponse:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from django.db.models import QuerySet
 from django.http import HttpRequest
-from django.http.response import HttpResponseBase
 
 from audit.trail import Actor
 from memory.access.roles import Action, request_rights, tenant_ids
@@ -28,21 +27,9 @@ def visible_tenant_ids(request: HttpRequest, action: Action = Action.SEE) -> lis
     if known is None:
         known = request.__dict__["_tenants"] = tenant_ids(request.user)  # type: ignore[arg-type]
         if request.method == "POST":
+            # until the request ends: `config.at_once.persons_limited`
             request_rights.set((request.user, known))  # type: ignore[arg-type]
     return known[action]
-
-
-def rights_kept(get_response: Callable[[HttpRequest], HttpResponseBase]) -> Callable[[HttpRequest], HttpResponseBase]:
-    """A middleware. The rights that `visible_tenant_ids` finds are those of one request only."""
-
-    def respond(request: HttpRequest) -> HttpResponseBase:
-        token = request_rights.set(None)
-        try:
-            return get_response(request)
-        finally:
-            request_rights.reset(token)
-
-    return respond
 
 
 def clear_tenant_cache(request: HttpRequest) -> None:
