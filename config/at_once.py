@@ -89,7 +89,11 @@ def limited(
 def persons_limited(get_response: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
     """A middleware that limits the requests of each signed-in person. A preview or a verification takes CPU time. Each
     of these requests has a context of its own, so context variables that it sets end with it."""
-    alone = lambda request: copy_context().run(get_response, request)  # noqa: E731
+
+    def alone(request: HttpRequest) -> HttpResponseBase:
+        vars(request)["has_own_context"] = True
+        return copy_context().run(get_response, request)
+
     limited_response = limited(alone, lambda request: request.user.pk)
 
     def respond(request: HttpRequest) -> HttpResponseBase:

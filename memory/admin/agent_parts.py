@@ -23,7 +23,6 @@ from refinement.models import Outcome, RefinementSession, Waiting
 from refinement.notices import attention, webhooks
 
 MARKED = 60  # latest sessions that the chart marks
-SESSIONS_OF_TREND = 4
 MERGES = 4  # latest merges in the picture of the lineage
 LISTS = {
     "Memories": "memory.Memory",
@@ -65,30 +64,14 @@ def session_marks(agent: Agent, most: int, url: Callable[[RefinementSession], st
     ]
 
 
-def notes(agent: Agent, waits: str, *, may_configure: bool) -> str:
+def notes(agent: Agent, waits: str) -> str:
     """Paragraphs about what is wrong, and what helps. `waits` says why no agent is refined now."""
-    found, growth = attention.items([agent.tenant_id], 1, pk=agent.pk), _growth(agent)
     context = {
-        "agent": agent,
-        "attention": found,
+        "attention": attention.items([agent.tenant_id], 1, pk=agent.pk),
         "page": webhooks.admin_path(agent),
         "waits": waits,
-        "growth": f"{growth:,}" if growth and not found else "",
-        "sessions": SESSIONS_OF_TREND - 1,
-        "may_configure": may_configure,
     }
     return SafeString(render_to_string("admin/parts/agent_notes.html", context).strip())
-
-
-def _growth(agent: Agent) -> int:
-    """By how many tokens core memory grew in the last completed sessions. 0 if it did not grow in each of them."""
-    ended = RefinementSession.objects.filter(agent=agent, outcome=Outcome.COMPLETED).exclude(mode="store")
-    rows = list(ended.defer("shown", "plan", "summaries").order_by("-number")[:SESSIONS_OF_TREND])
-    undone_sessions.mark(rows)
-    sizes = [row.tokens_after for row in reversed(rows) if not row.undone_by]
-    if len(sizes) < SESSIONS_OF_TREND or sizes != sorted(set(sizes)):
-        return 0
-    return sizes[-1] - sizes[0]
 
 
 def _result(session: RefinementSession) -> str:

@@ -104,7 +104,7 @@ class AgentPage(TimeMachinePage, ScopedAdmin):
 
     def status(self, request: HttpRequest, row: Any) -> Status:
         row.waits = unattended()  # `parts` needs it, too
-        notes = agent_parts.notes(row, row.waits, may_configure=self.may(request, Action.CONFIGURE, row))
+        notes = agent_parts.notes(row, row.waits)
         return replace(agent_parts.status(row, self.state(row)), notes=notes)
 
     def parts(self, request: HttpRequest, row: Any) -> list[Part]:

@@ -2,11 +2,12 @@
 
 from collections.abc import Collection, Iterator
 from datetime import datetime, timedelta
+from itertools import pairwise
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 from django.db import transaction
-from django.db.models import Count, Exists, F, Min, OuterRef, Q, QuerySet, Subquery
+from django.db.models import BooleanField, Count, Exists, ExpressionWrapper, F, Min, OuterRef, Q, QuerySet, Subquery
 from django.urls import reverse
 from django.utils import timezone
 
@@ -23,6 +24,9 @@ LONG = timedelta(hours=24)  # over budget
 ROWS = 1_000  # in one statement
 DEDUPE = "builtin/dedupe"
 _IS_OVER = Q(core_tokens__gt=F("budget_tokens"))
+_SIZES = [f"size_{place}" for place in range(4)]  # after the last completed sessions, newest first
+_GROWS = Q(core_tokens__gt=F("target_tokens"), is_rolled_back=False, paused=False)
+_GROWS &= Q(*[(f"{newer}__gt", F(older)) for newer, older in pairwise(_SIZES)])
 _TROUBLED = {Outcome.FAILED: "failed", Outcome.INCOMPLETE: "ended early", Outcome.ABANDONED: "was abandoned"}
 
 
@@ -75,7 +79,7 @@ def items(tenants: Collection[int], most: int, **only: Any) -> list[Item]:
     conditions for the agents.
 
     An agent over its budget is in the list if it has no model that can be called, if no refinement is due, or after
-    24 hours.
+    24 hours. An agent above its target is in the list if each of its last refinements left it larger.
     """
     agents = _agents().filter(tenant__in=tenants, **only)
     models = set(agents.filter(_IS_OVER).exclude(model="").values_list("model", flat=True).distinct())
@@ -83,7 +87,7 @@ def items(tenants: Collection[int], most: int, **only: Any) -> list[Item]:
     now = timezone.now()
     is_stuck = Q(paused=True) | Q(model__in=["", *problems]) | Q(since__lte=now - LONG)
     is_stuck |= Q(due_at=None) | Q(due_at__gt=now)
-    listed = Q(keys_suspended=True) | Q(failures_in_a_row__gt=0) | _IS_OVER & is_stuck
+    listed = Q(keys_suspended=True) | Q(failures_in_a_row__gt=0) | _IS_OVER & is_stuck | Q(grows=True)
     rows = list(agents.filter(listed)[:most])
     last = RefinementSession.objects.in_bulk({vars(each)["last_id"] for each in rows} - {None})
     return [
@@ -120,20 +124,23 @@ def _removal_requests(tenants: Collection[int], most: int) -> Iterator[Asked]:
 
 def _agents() -> QuerySet[Agent]:
     """The agents that can be refined. `since` is the time from which an agent is over its budget, and `last_id` the id
-    of its last session with trouble. `last_after` is the size of core memory after its last completed session, and
-    `is_rolled_back` says whether there was a rollback after that."""
+    of its last session with trouble. `size_0` to `size_3` are the sizes of core memory after its last completed
+    sessions, `is_rolled_back` says whether there was a rollback after the last one, and `grows` whether each left it
+    larger."""
     since = OverBudget.objects.filter(pk=OuterRef("pk")).values("since")
     sessions = RefinementSession.objects.filter(agent=OuterRef("pk"), outcome__in=[*_TROUBLED])
     last = sessions.order_by("-number").values("pk")
     ended = RefinementSession.objects.filter(agent=OuterRef("pk"), outcome=Outcome.COMPLETED, store=None)
+    sizes = ended.order_by("-number").values("tokens_after")
     rollbacks = AuditEntry.objects.filter(agent_id=OuterRef("pk"), operation=Operation.ROLLED_BACK)
     agents = Agent.objects.select_related("tenant").filter(memory_enabled=True).exclude(wrapped_key=b"")
-    return agents.annotate(
+    agents = agents.annotate(
         since=Subquery(since),
         last_id=Subquery(last[:1]),
-        last_after=Subquery(ended.order_by("-number").values("tokens_after")[:1]),
+        **{name: Subquery(sizes[place : place + 1]) for place, name in enumerate(_SIZES)},
         is_rolled_back=Exists(rollbacks.filter(at__gt=OuterRef("last_refined_at"))),
-    ).order_by("tenant__slug", "slug")
+    )
+    return agents.annotate(grows=ExpressionWrapper(_GROWS, BooleanField())).order_by("tenant__slug", "slug")
 
 
 def _items(agent: Agent, problem: str, last: RefinementSession | None) -> Iterator[Item]:
@@ -149,6 +156,12 @@ def _items(agent: Agent, problem: str, last: RefinementSession | None) -> Iterat
         yield _failed(agent, last)._replace(since=last.closed_at)
     elif is_over:
         yield _over_budget(agent, page)._replace(since=vars(agent)["since"])
+    elif vars(agent)["grows"]:
+        more = vars(agent)[_SIZES[0]] - vars(agent)[_SIZES[-1]]
+        why = (
+            f"Core memory grows faster than refinement shortens it: {more:,} tokens more in {len(_SIZES) - 1} sessions."
+        )
+        yield Item(agent, why, "Propose another model", _form(agent, "propose"))
 
 
 def _failed(agent: Agent, last: RefinementSession) -> Item:
@@ -174,7 +187,7 @@ def _over_budget(agent: Agent, page: str) -> Item:
         return Item(agent, f"{over}, and it has no model.", "Propose a model", _form(agent, "propose"))
     if schedule.why(agent):
         return Item(agent, f"{over}. It is due, and waits for a worker.", "See why it waits", page, steers=False)
-    if (vars(agent)["last_after"] or 0) > agent.budget_tokens:
+    if (vars(agent)[_SIZES[0]] or 0) > agent.budget_tokens:
         why = f"{over}. Its last refinement could not make it small enough. A larger budget would help, too."
         return Item(agent, why, "Propose another model", _form(agent, "propose"))
     after = f" Its next refinement is due on {agent.due_at:%d %B %Y}." if agent.due_at else ""

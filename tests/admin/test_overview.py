@@ -119,6 +119,20 @@ def test_the_number_of_queries_does_not_grow_with_the_agents(
         assert client.get(reverse("admin:memory_agent_changelist")).status_code == 200
 
 
+def test_an_agent_that_grows_faster_than_its_sessions_shorten_it_needs_attention(house: House, client: Client) -> None:
+    refining.fill(house.ada, 4, 100)
+    lifecycle.change(fresh(house.ada), ME, budget_tokens=1_000, target_tokens=100)
+    for number, size in enumerate((300, 200, 350, 390), 1):
+        sessions.close(sessions.open_session(fresh(house.ada), trigger="manual"), "completed", "")
+        RefinementSession.objects.filter(number=number).update(tokens_after=size)
+    assert overview_of(client)["attention"] == []
+    RefinementSession.objects.filter(number=2).update(tokens_after=310)
+    [item] = overview_of(client)["attention"]
+    why = "Core memory grows faster than refinement shortens it: 90 tokens more in 3 sessions."
+    assert (item.why, item.advice) == (why, "Propose another model")
+    assert why in html(client.get(reverse("admin:memory_agent_change", args=[house.ada.pk])))
+
+
 def test_each_count_links_to_its_rows_and_the_menu_to_every_list(house: House, enter: Enter) -> None:
     client = enter("superuser")
     for name, count, address, _ in overview_of(client)["counts"]:

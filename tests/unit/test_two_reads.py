@@ -91,10 +91,10 @@ def test_nothing_is_signed_or_issued_while_a_table_is_altered(house: House) -> N
 def between_the_reads(monkeypatch: pytest.MonkeyPatch, *entries: AuditEntry) -> None:
     """Restore these entries before the trail is checked, but after the first query."""
 
-    def restoring(agent_id: int) -> Any:
+    def restoring(*arguments: int) -> Any:
         for entry in entries:
             entry.save()
-        return real(agent_id)
+        return real(*arguments)
 
     real = verify._redacted
     monkeypatch.setattr(verify, "_redacted", restoring)

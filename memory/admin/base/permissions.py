@@ -26,8 +26,7 @@ def visible_tenant_ids(request: HttpRequest, action: Action = Action.SEE) -> lis
     known: dict[Action, list[int]] | None = request.__dict__.get("_tenants")
     if known is None:
         known = request.__dict__["_tenants"] = tenant_ids(request.user)  # type: ignore[arg-type]
-        if request.method == "POST":
-            # until the request ends: `config.at_once.persons_limited`
+        if request.method == "POST" and hasattr(request, "has_own_context"):  # `config.at_once.persons_limited`
             request_rights.set((request.user, known))  # type: ignore[arg-type]
     return known[action]
 
