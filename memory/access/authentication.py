@@ -62,6 +62,27 @@ def agent_key(key: str) -> AgentKey:
 def either_key(key: str, *, exchanges: bool = False) -> AgentKey | TenantKey:
     """The row of an agent's or a tenant's key. Records the key's last use. Raises KeyRejected, with the same message
     for each reason, and KeySuspended. `exchanges`: the request may exchange the key."""
+    row = _found(key)
+    if isinstance(row, AgentKey) and row.agent.keys_suspended:
+        require_not_suspended(row.agent, exchanges=exchanges)
+    now = timezone.now()
+    if row.last_used_at is None or abs(now - row.last_used_at) > TOUCH_EVERY:
+        # A key is valid even if its last use cannot be written, for example because the disk is full. On SQLite, a
+        # transaction waits for the lock when it begins.
+        with suppress(OperationalError), transaction.atomic():
+            type(row)._default_manager.filter(pk=row.pk).update(last_used_at=now)
+    return row
+
+
+def unused_key(key: str) -> AgentKey | None:
+    """The row of an agent's valid key that was never used, or None. This does not count as a use."""
+    with suppress(KeyRejected):
+        row = _found(key)
+        return row if isinstance(row, AgentKey) and row.last_used_at is None else None
+    return None
+
+
+def _found(key: str) -> AgentKey | TenantKey:
     form, _, rest = key.partition("_")
     prefix, _, secret = rest.partition("_")
     kind = _KINDS.get(form)
@@ -82,16 +103,8 @@ def either_key(key: str, *, exchanges: bool = False) -> AgentKey | TenantKey:
         authority.require(row.agent)
         if row.fingerprint not in row.agent.live_keys.split():  # inserted or put back with SQL
             raise KeyRejected("The key is not valid.")
-        if row.agent.keys_suspended:
-            require_not_suspended(row.agent, exchanges=exchanges)
     elif row.fingerprint not in live_fingerprints(row.tenant):
         raise KeyRejected("The key is not valid.")
-    now = timezone.now()
-    if row.last_used_at is None or abs(now - row.last_used_at) > TOUCH_EVERY:
-        # A key is valid even if its last use cannot be written, for example because the disk is full. On SQLite, a
-        # transaction waits for the lock when it begins.
-        with suppress(OperationalError), transaction.atomic():
-            kind._default_manager.filter(pk=row.pk).update(last_used_at=now)
     return row
 
 
@@ -114,15 +127,21 @@ def is_key_of(agent: Agent, key: str) -> bool:
     return False
 
 
-def new_key(kind: type[K], owner_id: int) -> tuple[str, bytes, str]:
-    """Make a key. Returns its prefix, its MAC for the database, and the key itself.
+def new_key(kind: type[K], owner_id: int, seed: str = "") -> tuple[str, bytes, str]:
+    """Make a key. Returns its prefix, its MAC for the database, and the key itself. With a `seed`, it is `seeded_key`.
 
     The MAC needs the keyring's pepper, so a row that somebody inserts with SQL is not a valid key.
     """
-    prefix = new_prefix()
-    secret = secrets.token_urlsafe(SECRET_BYTES)
+    key = seeded_key(seed) if seed else f"{_FORMS[kind]}_{new_prefix()}_{secrets.token_urlsafe(SECRET_BYTES)}"
+    _, prefix, secret = key.split("_", 2)
     [mac, *_] = macs(f"{_PURPOSES[kind]}/{owner_id}/{prefix}/{secret}")
-    return prefix, mac, f"{_FORMS[kind]}_{prefix}_{secret}"
+    return prefix, mac, key
+
+
+def seeded_key(seed: str) -> str:
+    """The agent's key that a claim with this secret seed issues."""
+    [prefix, *_], [secret, *_] = macs(f"key-prefix/{seed}"), macs(f"key-secret/{seed}")
+    return f"{_FORMS[AgentKey]}_{prefix.hex()[:PREFIX_CHARACTERS]}_{secret.hex()}"
 
 
 def new_prefix() -> str:

@@ -17,14 +17,19 @@ from memory.models import Agent
 
 FORM = "palr_"
 _CODE = re.compile(rf"{FORM}([1-9][0-9]{{0,17}})_([0-9a-f]{{64}})")
-_WRONG = "The recovery code is not valid."
+_WRONG = "The key or recovery code is not valid."
 
 
-def new_code(agent: Agent) -> str:
-    """Make a code. The caller saves the agent's row, which gets the code's MAC."""
-    secret = secrets.token_hex(32)
-    agent.recovery_mac = macs(_text(agent, secret))[0]
-    return f"{FORM}{agent.pk}_{secret}"
+def new_code(agent: Agent, seed: str = "") -> str:
+    """Make a code. The caller saves the agent's row, which gets the code's MAC. With a `seed`, it is `seeded_code`."""
+    code = seeded_code(agent, seed or secrets.token_hex(32))
+    agent.recovery_mac = macs(_text(agent, code.rpartition("_")[2]))[0]
+    return code
+
+
+def seeded_code(agent: Agent, seed: str) -> str:
+    """The recovery code of a claim with this secret seed."""
+    return f"{FORM}{agent.pk}_{macs(f'recovery-code/{seed}')[0].hex()}"
 
 
 def steward_code(agent: Agent) -> str:

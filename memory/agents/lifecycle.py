@@ -178,14 +178,14 @@ _ADVICE = {
 }
 
 
-def issue_key(agent: Agent, actor: Actor, *, label: str = "", is_claim: bool = False) -> str:
+def issue_key(agent: Agent, actor: Actor, *, label: str = "", is_claim: bool = False, seed: str = "") -> str:
     """Issue another API key of the agent, for the agent's side. Returns the key, which is not stored. Raises Invalid if
-    the agent has MOST_KEYS keys, except in a claim, which then revokes the other keys."""
+    the agent has MOST_KEYS keys, except in a claim, which then revokes the other keys, and can have a seed."""
     with edits.locked(agent) as row:
         edits.require_key(row)
         if not is_claim and len(row.live_keys.split()) >= MOST_KEYS:
             raise Invalid("key", f"cannot be issued: the agent has {MOST_KEYS} keys. Revoke one first")
-        return _issue_key(row, actor, label)
+        return _issue_key(row, actor, label, seed)
 
 
 def first_key(agent: Agent, actor: Actor, *, label: str = "") -> str:
@@ -232,8 +232,8 @@ def revoke_key(agent: Agent, prefix: str, actor: Actor) -> None:
                 letters.notify_key(row, edit.seq)
 
 
-def _issue_key(agent: Agent, actor: Actor, label: str = "") -> str:
-    prefix, mac, key = new_key(AgentKey, agent.pk)
+def _issue_key(agent: Agent, actor: Actor, label: str = "", seed: str = "") -> str:
+    prefix, mac, key = new_key(AgentKey, agent.pk, seed)
     row = AgentKey.objects.create(agent_id=agent.pk, prefix=prefix, mac=mac, label=label)
     with edits.begin(agent, Operation.KEY_ISSUED, actor, is_notice=True) as edit:
         _save_live_keys(edit.agent, row.fingerprint)

@@ -2,19 +2,24 @@
 
 The agent's creator, or anybody else with an earlier key, may have kept this key, chosen the steward or the model, or
 approved a grant. So each exchange of a key is a claim, and so is each use of a recovery code.
+
+The response may be lost, and then the agent's side would have no valid key. So a claim can have a seed: a secret text
+of the request. The new key and code are derived from it, and the same request gets them again until the key is used.
 """
 
 from collections.abc import Collection
 from copy import copy
 from dataclasses import dataclass
+from datetime import timedelta
 
 from django.dispatch import Signal
+from django.utils import timezone
 
 from audit import consent
-from audit.models import Operation, State
+from audit.models import AuditEntry, Operation, State
 from audit.trail import Actor
 from memory.access import recovery
-from memory.access.authentication import prefix_of, require_not_suspended
+from memory.access.authentication import prefix_of, require_not_suspended, seeded_key, unused_key
 from memory.agents import lifecycle, prompts, rule_changes
 from memory.consent import requests
 from memory.mail import letters
@@ -24,6 +29,7 @@ from memory.search import embedding
 from memory.vault import removing, writer
 from memory.writing import edits
 
+REPEATED = timedelta(days=1)  # how long the response to a claim can be repeated
 CLEARED = ("model", "embedder", "steward", "memory_path", "vault_path", *prompts.NAMES)
 _ENDS = {State.REQUESTED: State.DENIED, State.OPEN: State.DECLINED, State.ACTIVE: State.REVOKED}  # of requests
 claiming = Signal()  # sent in the transaction of a claim, before it; the row of the argument `agent` is locked
@@ -40,20 +46,32 @@ class Claim:
     ended: list[int]
 
 
-def exchange(present: AgentKey, actor: Actor, *, keep: Collection[str] = (), label: str = "") -> Claim:
+def exchange(present: AgentKey, actor: Actor, *, keep: Collection[str] = (), label: str = "", seed: str = "") -> Claim:
     """Claim the silo with a key. `keep` names the settings in `CLEARED` that stay. Raises KeySuspended, Erased."""
     _remove_redacted(present.agent)
     with edits.locked(present.agent) as row:
         require_not_suspended(row, exchanges=True)
-        return _claim(row, actor, keep, label)
+        return _claim(row, actor, keep, label, seed)
 
 
-def recover(code: str, *, keep: Collection[str] = (), label: str = "") -> Claim:
+def recover(code: str, *, keep: Collection[str] = (), label: str = "", seed: str = "") -> Claim:
     """Claim the silo with a recovery code, or with the steward's code. Raises KeyRejected, KeySuspended, Erased."""
     agent = recovery.agent_of(code)
     _remove_redacted(agent)
     with edits.locked(agent) as row:
-        return _claim(row, recovery.actor_of(row, code), keep, label)
+        return _claim(row, recovery.actor_of(row, code), keep, label, seed)
+
+
+def repeated(seed: str) -> Claim | None:
+    """The result of the claim with this seed, while its key was never used, for a day. None if there is no such
+    claim."""
+    key = seeded_key(seed)
+    row = unused_key(key)
+    if row is None or abs(timezone.now() - row.created_at) > REPEATED:
+        return None
+    detail = AuditEntry.objects.filter(agent_id=row.agent_id, operation=Operation.CLAIMED).latest("seq").detail
+    cleared = sorted({*detail["changed"], *({"rules"} & detail.keys())})
+    return Claim(key, recovery.seeded_code(row.agent, seed), cleared, detail["ended"])
 
 
 def _remove_redacted(agent: Agent) -> None:
@@ -63,7 +81,7 @@ def _remove_redacted(agent: Agent) -> None:
         writer.try_sync(agent.pk)
 
 
-def _claim(row: Agent, actor: Actor, keep: Collection[str], label: str) -> Claim:
+def _claim(row: Agent, actor: Actor, keep: Collection[str], label: str, seed: str) -> Claim:
     edits.require_key(row)
     claiming.send(Agent, agent=row)
     Creation.objects.filter(agent=row).delete()  # a repeated request would get memories that the former holder altered
@@ -71,7 +89,7 @@ def _claim(row: Agent, actor: Actor, keep: Collection[str], label: str) -> Claim
     ended = [each for each in consent.requests(row.pk).values() if each.state in _ENDS]
     for request in ended:
         requests.end(row, request, _ENDS[request.state], actor)
-    key = lifecycle.issue_key(row, actor, label=label, is_claim=True)  # this ends the keys that SQL hides
+    key = lifecycle.issue_key(row, actor, label=label, is_claim=True, seed=seed)  # this ends the keys that SQL hides
     for prefix in (each.partition("-")[0] for each in row.live_keys.split()):
         if prefix != prefix_of(key):
             lifecycle.revoke_key(row, prefix, actor)
@@ -86,7 +104,7 @@ def _claim(row: Agent, actor: Actor, keep: Collection[str], label: str) -> Claim
     cleared = {name: value for name, value in empty.items() if getattr(row, name) != value}
     before = copy(row)
     with edits.begin(row, Operation.CLAIMED, actor, is_notice=True) as edit:
-        code = recovery.new_code(row)
+        code = recovery.new_code(row, seed)
         values = {"claimed_at": edit.at, "claimed_by": actor.label, "keys_suspended": False, "keys_lifted_at": None}
         for name, value in (cleared | values).items():
             setattr(row, name, value)
@@ -102,4 +120,4 @@ def _claim(row: Agent, actor: Actor, keep: Collection[str], label: str) -> Claim
         edit.detail |= {"rules": settings_document.changes(rules, safe)} if "rules" in cleared else {}
         edit.finish(always=True)
         letters.notify_change(before, edit.seq, cleared)
-        return Claim(key, code, list(cleared), edit.detail["ended"])
+        return Claim(key, code, sorted(cleared), edit.detail["ended"])

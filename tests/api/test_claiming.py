@@ -1,9 +1,11 @@
 """The API of claims: an exchange, a recovery code in place of a key, and what GET /agent says about them."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.core.cache import cache
+from django.utils import timezone
 
 from memory.agents import lifecycle
 from tests.access_requests import granted
@@ -14,6 +16,7 @@ from tests.steps import ME, PERSON, fresh, remember
 pytestmark = pytest.mark.database
 
 EXCHANGE: dict[str, Any] = {"exchange": True}
+SECRET = "3f0c9a8d5e7b41c2"  # an Idempotency-Key
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +32,7 @@ def test_an_exchange_says_what_it_cleared(runtime: Caller, house: House) -> None
     answer = runtime.post("agent/keys", EXCHANGE | {"keep": ["model"]})
     assert (answer.status, answer.json["cleared"], answer.json["ended"]) == (
         201,
-        ["steward", "refinement_prompt"],
+        ["refinement_prompt", "steward"],
         [number],
     )
     after = Caller(answer.json["key"]).get("agent").json
@@ -67,6 +70,61 @@ def test_a_recovery_code_is_exchanged_in_place_of_a_key(runtime: Caller, house: 
     answer = code.post("agent/keys", EXCHANGE | {"label": "new"})
     assert (answer.status, Caller(answer.json["key"]).get("agent").json["claimed_by"]) == (201, "recovery code")
     assert (code.post("agent/keys", EXCHANGE).codes, code.get("agent").codes) == (["key_rejected"], ["key_rejected"])
+
+
+@pytest.mark.parametrize("sends", ["a key", "a recovery code"])
+def test_an_exchange_whose_response_was_lost_is_repeated(runtime: Caller, house: House, sends: str) -> None:
+    lifecycle.change(house.ada, ME, steward="stew@acme.test")
+    caller = runtime
+    if sends == "a recovery code":
+        caller = Caller(runtime.post("agent/keys", EXCHANGE | {"keep": ["model", "steward"]}).json["recovery_code"])
+    lost = caller.post("agent/keys", EXCHANGE, idempotency_key=SECRET)
+    for _ in range(2):
+        again = caller.post("agent/keys", EXCHANGE, idempotency_key=SECRET)
+        assert (again.status, again.json) == (201, lost.json)
+    assert (again.json["cleared"], len(fresh(house.ada).live_keys.split())) == (["model", "steward"], 1)
+    new = Caller(again.json["key"])
+    assert new.get("agent").status == 200
+    assert caller.post("agent/keys", EXCHANGE, idempotency_key=SECRET).codes == ["key_rejected"]  # it was used
+    code = Caller(again.json["recovery_code"])
+    assert code.post("agent/keys", EXCHANGE).status == 201
+
+
+def test_only_the_same_request_gets_the_response_to_an_exchange_again(
+    runtime: Caller, house: House, time_machine: Any
+) -> None:
+    runtime.post("agent/keys", EXCHANGE, idempotency_key=SECRET)
+    other = Caller(f"{runtime.key[:-1]}{'x' if runtime.key[-1] != 'x' else 'y'}")
+    for caller, body, secret in (
+        (runtime, EXCHANGE, f"{SECRET}0"),
+        (runtime, EXCHANGE | {"keep": ["model"]}, SECRET),
+        (runtime, {}, SECRET),
+        (other, EXCHANGE, SECRET),
+    ):
+        answer = caller.post("agent/keys", body, idempotency_key=secret)
+        assert (answer.status, answer.codes) == (401, ["key_rejected"])
+    time_machine.move_to(timezone.now() + timedelta(days=1, minutes=1))
+    assert runtime.post("agent/keys", EXCHANGE, idempotency_key=SECRET).status == 401
+
+
+def test_a_second_claim_ends_what_the_first_one_could_repeat(runtime: Caller, house: House) -> None:
+    first = runtime.post("agent/keys", EXCHANGE, idempotency_key=SECRET).json
+    assert Caller(first["recovery_code"]).post("agent/keys", EXCHANGE).status == 201
+    assert runtime.post("agent/keys", EXCHANGE, idempotency_key=SECRET).status == 401
+
+
+def test_the_idempotency_key_of_an_exchange_must_be_long(runtime: Caller, house: House) -> None:
+    for text in ("1", "x" * 15, "x" * 201):
+        answer = runtime.post("agent/keys", EXCHANGE, idempotency_key=text)
+        assert (answer.status, answer.attrs) == (422, ["Idempotency-Key"])
+    assert runtime.get("agent").json["claimed_at"] is None
+
+
+def test_repeated_exchanges_are_throttled_by_the_clients_address(house: House, settings: Any) -> None:
+    wrong = Caller(f"pal_{'0' * 12}_{'0' * 43}")
+    limit = settings.AXES_FAILURE_LIMIT
+    answers = [wrong.post("agent/keys", EXCHANGE, idempotency_key=SECRET).status for _ in range(limit + 1)]
+    assert answers == [401] * limit + [429]
 
 
 def test_wrong_codes_are_throttled_by_the_clients_address(runtime: Caller, house: House, settings: Any) -> None:

@@ -196,6 +196,14 @@ def test_a_repeated_request_that_waited_during_a_claim_gets_nothing_newer(
     assert (answer.status, len(found), b"secret" in answer.content) == (401, 2, False)
 
 
+def test_an_exchange_that_is_sent_again_while_the_first_one_runs_gets_its_response(house: House) -> None:
+    first: list[Answer] = []
+    ask = partial(slowly, house.ada_key, "POST", "agent/keys", {"exchange": True})
+    once = {"Idempotency-Key": "3f0c9a8d5e7b41c2"}
+    second = ask(lambda: first.append(ask(lambda: None, **once)), **once)
+    assert (second.status, second.json) == (201, first[0].json)
+
+
 def test_a_claim_forgets_the_requests_of_the_former_holder(house: House) -> None:
     slowly(house.ada_key, "POST", "memories", {"content": "mine"}, lambda: None, **{"Idempotency-Key": "k"})
     claims.exchange(agent_key(house.ada_key), ME)

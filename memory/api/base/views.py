@@ -84,7 +84,12 @@ class KeyAuthentication(BaseAuthentication):
             return None
         if self.exchanges and key.startswith(recovery.FORM):
             return key, key
-        row = either_key(key, exchanges=self.exchanges)
+        try:
+            row = either_key(key, exchanges=self.exchanges)
+        except KeyRejected:
+            if self.exchanges and "Idempotency-Key" in request.headers:
+                return key, key
+            raise
         request_key.set(row)
         return row, row
 
@@ -93,7 +98,8 @@ class KeyAuthentication(BaseAuthentication):
 
 
 class ExchangeAuthentication(KeyAuthentication):
-    """Also accepts a recovery code, which becomes `request.auth`. The view checks the code, after the throttle."""
+    """Also accepts a recovery code. With an Idempotency-Key, it accepts an invalid key, because a request that ended
+    its own key may be repeated. `request.auth` is then the text, which the view checks, after the throttle."""
 
     exchanges = True
 
