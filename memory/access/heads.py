@@ -54,6 +54,12 @@ def require_not_shortened(agent: Agent, read_again: Callable[[Agent], None]) -> 
     proven_ends[agent.pk] = end
 
 
+def is_unchecked(agent: Agent) -> bool:
+    """Whether this process has not yet checked the trail of the agent since the newest file. This may take seconds."""
+    heads = _by_agent(_newest(settings.VAR_DIR, int(monotonic() // LOOK_EVERY)))
+    return agent.pk in heads and agent.pk not in proven_ends
+
+
 def _continues(agent_id: int, start: End, end: End) -> bool:
     """Whether the chain is intact from entry `start` to entry `end`."""
     entries = intact(agent_id, lambda row: isinstance(row, dict), start[0], end[0] + 1, end)

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
+from copy import copy
 from dataclasses import dataclass, field
 from datetime import datetime
 from json.encoder import encode_basestring_ascii
@@ -25,7 +26,7 @@ from audit.models import AuditEntry, Change
 from audit.trail import Actor, SnapshotPart
 from audit.waiting import wait_at_most
 from memory import errors
-from memory.access import authority, roles
+from memory.access import authority, heads, roles
 from memory.access.authentication import request_key, require_valid_key
 from memory.models import Agent, Memory, StoreVersion
 from memory.policy import switches, tokens
@@ -215,7 +216,7 @@ def locked(agent: Agent, *, seconds: int | None = None) -> Iterator[Agent]:
     with ExitStack() as turn:
         if not is_open and database.vendor == "sqlite":
             turn.enter_context(_turns[agent.pk % len(_turns)])
-            database.step = PAUSE if time.monotonic() < _long_edits.get(agent.pk, 0.0) + NOTED else None
+            _prepare(agent, database)
         with transaction.atomic():
             since = time.monotonic()
             transaction.on_commit(turn.close)  # it ends before the tasks after the commit, such as the vault's files
@@ -242,6 +243,13 @@ def locked(agent: Agent, *, seconds: int | None = None) -> Iterator[Agent]:
                 authority.require_last(row)
             if time.monotonic() > since + LONG and not is_open and database.vendor == "sqlite":
                 turn.callback(_let_others_write, agent.pk)
+
+
+def _prepare(agent: Agent, database: Any) -> None:
+    """Do what must come before SQLite's lock."""
+    database.step = PAUSE if time.monotonic() < _long_edits.get(agent.pk, 0.0) + NOTED else None
+    if heads.is_unchecked(agent):
+        authority.require(copy(agent))  # a long check
 
 
 _long_edits: dict[int, float] = {}  # on SQLite: the agents with a long edit, and when it ended

@@ -19,6 +19,8 @@ from django.utils import timezone
 
 from audit import disk
 from config import at_once
+from memory import tasks
+from memory.access import heads
 from memory.admin.base.page import MOST_WORDS
 from memory.agents import lifecycle
 from memory.api.base import views
@@ -318,6 +320,26 @@ def test_after_a_long_edit_on_sqlite_the_agent_waits_in_longer_steps(
     edits._long_edits.clear()
     longer = edits.PAUSE if connection.vendor == "sqlite" else None
     assert steps == [("ada", None), ("bob", None), ("ada", longer)]
+
+
+@pytest.mark.sqlite
+@pytest.mark.own_database
+@pytest.mark.django_db(transaction=True)
+def test_the_first_check_of_a_long_trail_comes_before_the_lock(
+    ada: Agent, settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.VAR_DIR = tmp_path
+    assert tasks.write_heads() == "written"
+    remember(ada, "A memory.")
+    heads.proven_ends.clear()  # as in a new process
+    is_locked, check = [], heads._continues
+    monkeypatch.setattr(heads, "_continues", lambda *rest: is_locked.append(connection.in_atomic_block) or check(*rest))
+    agent, stale = fresh(ada), fresh(ada)
+    lifecycle.change(agent, ME, steward="sue@acme.test")
+    heads.proven_ends.clear()
+    with edits.locked(stale) as row:
+        assert (stale.steward, row.steward) == ("", "sue@acme.test")  # the caller may compare its own row
+    assert is_locked == [False, False]
 
 
 @pytest.mark.sqlite
