@@ -13,6 +13,7 @@ from typing import Protocol
 from django.conf import settings
 from django.utils import timezone
 
+from audit import redactions
 from audit.trail import Actor
 from config.errors import FAILED, MODEL, USAGE, DomainError
 from memory.access import authority
@@ -105,7 +106,7 @@ def _collect(agent: Agent, name: str, options: Options, output: Output) -> None:
     if text.left_out:
         oldest = f"The oldest {text.left_out} of {agent_log.entries} entries"
         output.warn(f"{oldest} do not fit into {agent.context_tokens} tokens and are not analysed.")
-    analysis = _analysis(agent, model, text, quotes=agent_log.is_file)
+    analysis = _analysis(agent, agent_log, model, text)
     report = gc_reports.keep(
         agent, analysis, model=model, entries=agent_log.entries, left_out=text.left_out, since=agent_log.seq
     )
@@ -146,11 +147,22 @@ def _require_model(agent: Agent, agent_log: Log, model: str, options: Options) -
         raise GcFailed("--model sends content to another model: set PALIMPSEST_AGENT_KEY to the agent's key", USAGE)
 
 
-def _analysis(agent: Agent, model: str, text: Text, *, quotes: bool) -> str:
+def _require_same(agent: Agent, agent_log: Log) -> None:
+    """Raise an error if the log may not be sent any more. Making its text takes time."""
+    require_same_model(agent)
+    now = Agent.objects.get(pk=agent.pk)
+    switches.require_on(now)
+    edits.require_key(now)
+    if agent_log.seq is not None and redactions.last(agent.pk) > agent_log.seq:
+        raise GcFailed("content was redacted meanwhile; nothing was sent to the model", FAILED)
+
+
+def _analysis(agent: Agent, agent_log: Log, model: str, text: Text) -> str:
+    quotes = agent_log.is_file
     try:
         opened, name = catalog.open_model(model)
         request = _request(name, text, quotes=quotes)
-        require_same_model(agent)  # just before the call, because making a long text takes time
+        _require_same(agent, agent_log)
         reply = opened.complete(request)
         allowance.add(agent.tenant_id, model, reply.usage.charged, timezone.now())
         return reply.text

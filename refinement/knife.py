@@ -65,8 +65,10 @@ class Knife:
         self._session = session
 
     def show(self, batch: int, batches: int, entries: Sequence[ledger.Entry]) -> RefinementSession:
-        """Record the memories of a batch. After this, the agent may edit them. Returns the session's row."""
+        """Record the memories of a batch. After this, the agent may edit them. Returns the session's row. Raises
+        SessionEnded, MemoryDisabled, CategoryDisabled."""
         with self._locked() as (agent, row):
+            self._require_same_categories(agent)
             _show(agent, row, batch, batches, entries)
             return row
 
@@ -77,6 +79,18 @@ class Knife:
             is_shown = bool(row.pending)
             row.count_step()
             row.save(update_fields=["steps", "lease_until", *(("shown", "pending") if is_shown else ())])
+
+    def require_open(self) -> None:
+        """Raise an error if the session has ended, for example with a redaction or a claim. This locks nothing. Raises
+        SessionEnded, MemoryDisabled, CategoryDisabled."""
+        row = sessions.row_of(self._session).select_related("agent__tenant").get()
+        self._require_mine(row.agent, row)
+        self._require_same_categories(row.agent)
+
+    def _require_same_categories(self, agent: Agent) -> None:
+        """Raise CategoryDisabled if a category was switched off since the ledger was read."""
+        if closed := switches.closed(agent) - switches.closed(self._session.agent):
+            raise errors.CategoryDisabled(min(closed))
 
     def call(self, name: str, arguments: Mapping[str, Any] | None, *, is_last: bool = True) -> Result:
         """Make one call. If the call is refused, the result says why. If it is the last call of the reply, the result
@@ -98,13 +112,16 @@ class Knife:
         """Open the transaction of one call. Yields the locked agent and the session's current row. Raises SessionEnded,
         MemoryDisabled."""
         with edits.locked(self._session.agent) as agent:
-            switches.require_on(agent)
             row = sessions.row_of(self._session).get()
             row.agent = agent
-            mine = Outcome.OPEN, self._session.lease_token, self._session.model
-            if (row.outcome, row.lease_token, agent.model) != mine:
-                raise SessionEnded("This refinement session has ended. Nothing was changed.")
+            self._require_mine(agent, row)
             yield agent, row
+
+    def _require_mine(self, agent: Agent, row: RefinementSession) -> None:
+        switches.require_on(agent)
+        mine = Outcome.OPEN, self._session.lease_token, self._session.model
+        if (row.outcome, row.lease_token, agent.model) != mine:
+            raise SessionEnded("This refinement session has ended. Nothing was changed.")
 
 
 # --- a session that the agent's runtime drives

@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from config.errors import DomainError
 from config.queue import Stopped, reconnect, until_answered
-from memory.errors import MemoryDisabled
+from memory.errors import CategoryDisabled, MemoryDisabled
 from memory.models import Agent
 from memory.policy import tokens
 from memory.policy.validation import MAX_CONTENT
@@ -88,11 +88,12 @@ def drive(
 
 def _work(session: RefinementSession, report: Report, failed: Callable[[DomainError], None]) -> None:
     try:
-        model, name = open_model(session.model, session.agent)
-        _Run(session, model, name, report, Knife(session)).work()
+        knife = Knife(session)
+        model, name = open_model(session.model, session.agent, knife.require_open)
+        _Run(session, model, name, report, knife).work()
     except LimitReached as reached:
         sessions.close(session, Outcome.INCOMPLETE, f"limit_{reached.limit}", problem=str(reached))
-    except MemoryDisabled as off:
+    except (MemoryDisabled, CategoryDisabled) as off:
         sessions.close(session, Outcome.INCOMPLETE, off.code)
     except SessionEnded:
         sessions.close(session, Outcome.INCOMPLETE, MODEL_CHANGED)  # if it is still open

@@ -113,8 +113,8 @@ class Availability:
 
     longest = LONGEST  # of a pause
 
-    def __init__(self, model: str, agent: Agent) -> None:
-        self.model, self.agent = model, agent
+    def __init__(self, model: str, agent: Agent, require: Callable[[], None] = lambda: None) -> None:
+        self.model, self.agent, self._require_wanted = model, agent, require
         self._failed_before = False
         self._own_failures = 0  # in a row
         self._reason = ""  # of the last failure
@@ -122,7 +122,7 @@ class Availability:
 
     def wait(self) -> float:
         """The seconds after which the caller must ask again. If the result is 0, the caller may call the model now.
-        After a pause, only one caller gets 0. Raises NoModel."""
+        After a pause, only one caller gets 0. Raises NoModel, and the errors of `require`."""
         now, rows = timezone.now(), self.rows()
         self._failed_before = any(row.failures for row in rows)
         failing = [row for row in rows if row.failures >= FAILURES]
@@ -136,6 +136,7 @@ class Availability:
         return 0
 
     def _require_same(self) -> None:
+        self._require_wanted()
         require_same_model(self.agent)
 
     def rows(self) -> list[Provider]:

@@ -128,20 +128,21 @@ def is_key_of(agent: Agent, key: str) -> bool:
 
 
 def new_key(kind: type[K], owner_id: int, seed: str = "") -> tuple[str, bytes, str]:
-    """Make a key. Returns its prefix, its MAC for the database, and the key itself. With a `seed`, it is `seeded_key`.
+    """Make a key. Returns its prefix, its MAC for the database, and the key itself. With a `seed`, it is the first of
+    `seeded_keys`.
 
     The MAC needs the keyring's pepper, so a row that somebody inserts with SQL is not a valid key.
     """
-    key = seeded_key(seed) if seed else f"{_FORMS[kind]}_{new_prefix()}_{secrets.token_urlsafe(SECRET_BYTES)}"
+    key = seeded_keys(seed)[0] if seed else f"{_FORMS[kind]}_{new_prefix()}_{secrets.token_urlsafe(SECRET_BYTES)}"
     _, prefix, secret = key.split("_", 2)
     [mac, *_] = macs(f"{_PURPOSES[kind]}/{owner_id}/{prefix}/{secret}")
     return prefix, mac, key
 
 
-def seeded_key(seed: str) -> str:
-    """The agent's key that a claim with this secret seed issues."""
-    [prefix, *_], [secret, *_] = macs(f"key-prefix/{seed}"), macs(f"key-secret/{seed}")
-    return f"{_FORMS[AgentKey]}_{prefix.hex()[:PREFIX_CHARACTERS]}_{secret.hex()}"
+def seeded_keys(seed: str) -> list[str]:
+    """The agent's key that a claim with this secret seed issues, with each pepper of the keyring, newest first."""
+    pairs = zip(macs(f"key-prefix/{seed}"), macs(f"key-secret/{seed}"), strict=True)
+    return [f"{_FORMS[AgentKey]}_{prefix.hex()[:PREFIX_CHARACTERS]}_{secret.hex()}" for prefix, secret in pairs]
 
 
 def new_prefix() -> str:

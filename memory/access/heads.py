@@ -29,6 +29,7 @@ log = structlog.get_logger("palimpsest.heads")
 
 KEPT = 48  # files
 LOOK_EVERY = 60  # seconds
+FEW = 20  # entries, with up to some MB of snapshots
 End = tuple[int, bytes]  # number and MAC of the last entry
 proven_ends: dict[int, End] = {}  # of the trails that this process has checked or continued since the newest file
 
@@ -54,10 +55,13 @@ def require_not_shortened(agent: Agent, read_again: Callable[[Agent], None]) -> 
     proven_ends[agent.pk] = end
 
 
-def is_unchecked(agent: Agent) -> bool:
-    """Whether this process has not yet checked the trail of the agent since the newest file. This may take seconds."""
-    heads = _by_agent(_newest(settings.VAR_DIR, int(monotonic() // LOOK_EVERY)))
-    return agent.pk in heads and agent.pk not in proven_ends
+def is_behind(agent: Agent) -> bool:
+    """Whether this process must check many entries of the trail, which may take seconds."""
+    head = _by_agent(_newest(settings.VAR_DIR, int(monotonic() // LOOK_EVERY))).get(agent.pk)
+    if head is None:
+        return False
+    last = Agent.objects.filter(pk=agent.pk).values_list("audit_seq", flat=True).first() or 0
+    return last > FEW + proven_ends.get(agent.pk, (head["seq"], b""))[0]
 
 
 def _continues(agent_id: int, start: End, end: End) -> bool:

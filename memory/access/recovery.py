@@ -21,15 +21,16 @@ _WRONG = "The key or recovery code is not valid."
 
 
 def new_code(agent: Agent, seed: str = "") -> str:
-    """Make a code. The caller saves the agent's row, which gets the code's MAC. With a `seed`, it is `seeded_code`."""
-    code = seeded_code(agent, seed or secrets.token_hex(32))
+    """Make a code. The caller saves the agent's row, which gets the code's MAC. With a `seed`, it is the first of
+    `seeded_codes`."""
+    code = seeded_codes(agent, seed or secrets.token_hex(32))[0]
     agent.recovery_mac = macs(_text(agent, code.rpartition("_")[2]))[0]
     return code
 
 
-def seeded_code(agent: Agent, seed: str) -> str:
-    """The recovery code of a claim with this secret seed."""
-    return f"{FORM}{agent.pk}_{macs(f'recovery-code/{seed}')[0].hex()}"
+def seeded_codes(agent: Agent, seed: str) -> list[str]:
+    """The recovery code of a claim with this secret seed, with each pepper of the keyring, newest first."""
+    return [f"{FORM}{agent.pk}_{mac.hex()}" for mac in macs(f"recovery-code/{seed}")]
 
 
 def steward_code(agent: Agent) -> str:

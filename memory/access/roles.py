@@ -80,8 +80,8 @@ request_rights: ContextVar[tuple[Person, dict[Action, list[int]]] | None] = Cont
 
 
 def require_same_rights(tenant_id: int) -> None:
-    """Raise NotAllowed if the person of this request has lost a right in the tenant since the request began. The write
-    path calls this after it has locked the agent's row, for which a request may wait long."""
+    """Raise NotAllowed if the person of this request has lost a right in the tenant since the request began. This is
+    called when the agent's or the tenant's row is locked, for which a request may wait long."""
     known = request_rights.get()
     if known is None:
         return
@@ -92,12 +92,13 @@ def require_same_rights(tenant_id: int) -> None:
 
 
 def _actions_now(person: Person, tenant_id: int) -> frozenset[Action]:
-    """What the person may do in the tenant, read again: in one query for its members."""
+    """What the person may do in the tenant, read again: in one query for its members. Nothing if the person's sessions
+    have ended since `person` was read."""
     rows = list(Membership.objects.filter(tenant=tenant_id).select_related("tenant", "person"))
     current = next((row.person for row in rows if row.person_id == person.pk), None)
     if current is None and person.is_superuser:
         current = Person.objects.filter(pk=person.pk).first()
-    if current is None or not _counts(current):
+    if current is None or not _counts(current) or current.get_session_auth_hash() != person.get_session_auth_hash():
         return frozenset()
     found = ACTIONS_OF_SUPERUSER if current.is_superuser else frozenset()
     with ill_formed():
@@ -186,14 +187,16 @@ def locked_for(action: Action, tenant_id: int, by: Person) -> Iterator[Tenant]:
     otherwise."""
     with transaction.atomic():
         tenant = Tenant.objects.select_for_update(no_key=True).filter(pk=tenant_id).first()
-        if tenant is None or not may(by, action, tenant):
+        if tenant is None or action not in _actions_now(by, tenant_id):
             raise NotFound("No such tenant, or you may no longer do this in it.")
         yield tenant
 
 
 def lock(tenant_id: int) -> Tenant:
-    """Lock the tenant and its people. Otherwise SQL could exchange a person between a check and a signature."""
+    """Lock the tenant and its people. Otherwise SQL could exchange a person between a check and a signature. Raises
+    NotAllowed like `require_same_rights`."""
     tenant = Tenant.objects.select_for_update(no_key=True).get(pk=tenant_id)
+    require_same_rights(tenant_id)
     list(Person.objects.select_for_update(no_key=True).filter(memberships__tenant=tenant))
     return tenant
 

@@ -8,7 +8,7 @@ from django.db import IntegrityError, models, transaction
 from django.utils import timezone
 
 from memory.access.authentication import new_key
-from memory.access.roles import set_live, sign_roles
+from memory.access.roles import lock, set_live, sign_roles
 from memory.errors import AlreadyExists, Invalid, NotFound
 from memory.models import Tenant, TenantKey
 
@@ -30,7 +30,7 @@ def change(tenant: Tenant, **settings: Any) -> Tenant:
     """Set the tenant's name and limits. The slug cannot change, because the agents' trails contain it. Raises
     Invalid."""
     with transaction.atomic():
-        row = Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
+        row = lock(tenant.pk)
         for name, value in settings.items():
             setattr(row, name, value)
         _clean(row)

@@ -147,7 +147,10 @@ class TenantPage(ScopedAdmin):
     @action(description="Add a tenant", url_path="new", permissions=["manage"])
     def add_tenant(self, request: HttpRequest) -> HttpResponse:
         def save(values: dict[str, Any]) -> HttpResponse:
-            made = tenants.create(**values)
+            with transaction.atomic():
+                made = tenants.create(**values)
+                with locked_for(Action.TENANTS, made.pk, request.user):  # type: ignore[arg-type]  # signed in
+                    pass  # the person may still do this
             messages.success(request, f"Tenant {made.slug} added. Invite its first owner and add its first agent.")
             return redirect(self.row_url(made))
 

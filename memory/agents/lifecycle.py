@@ -39,6 +39,7 @@ MAX_INT = 2**31 - 1  # the largest value of an integer column
 MAX_CONTEXT = 2_000_000  # the largest limit for the log tokens that gc sends to the model
 RETRIES = ("failures_in_a_row", "quiet_until", "quiet_below_tokens")
 MOST_AGENTS = 10_000  # of a tenant
+MOST_UNUSED = 5_000  # entries of an agent that gets another first key, which reads them all under the lock
 MOST_KEYS = 50  # of an agent; a claim ends them in one transaction
 MODEL = re.compile(r"[\w.:/@+-]+", re.ASCII)
 MIN_INTERVAL, MAX_INTERVAL = timedelta(hours=1), timedelta(days=3_652)  # between refinements; up to ten years
@@ -193,13 +194,15 @@ def first_key(agent: Agent, actor: Actor, *, label: str = "") -> str:
     earlier keys, so a runtime that has one of them notices.
 
     A silo is in use if it has ever had a memory, or if the agent's side has used a key or changed anything. If a silo
-    is in use, only the agent's side can issue keys. Raises AgentConsentRequired.
+    is in use, only the agent's side can issue keys. Raises AgentConsentRequired, and Invalid after MOST_UNUSED entries.
     """
     return repeated(partial(_first_key, agent, actor, label))
 
 
 def _first_key(agent: Agent, actor: Actor, label: str) -> str:
     with one_snapshot(), edits.locked(agent) as row:
+        if row.audit_seq > MOST_UNUSED:
+            raise Invalid("key", f"cannot be issued after {MOST_UNUSED:,} changes of the agent. Create another agent")
         # This reads the trail, because SQL can change the rows of AgentKey. A view could hide entries of the trail.
         entries = AuditEntry.objects.filter(agent_id=row.pk)
         its_own = entries.filter(actor_kind__in=(ActorKind.AGENT, ActorKind.STEWARD))
@@ -258,8 +261,10 @@ def lift_suspension(agent: Agent, actor: Actor) -> Agent:
 
 
 def _save_live_keys(agent: Agent, *new: str) -> None:
-    rows = {key.fingerprint for key in AgentKey.objects.filter(agent_id=agent.pk)}
-    agent.live_keys = " ".join(sorted({*agent.live_keys.split(), *new} & rows))  # a key that SQL hides or changes ends
+    live = {*agent.live_keys.split(), *new}
+    rows = AgentKey.objects.filter(agent_id=agent.pk, prefix__in={each.partition("-")[0] for each in live})
+    known = {key.fingerprint for key in rows}  # a key that SQL hides or changes ends
+    agent.live_keys = " ".join(sorted(live & known))
     agent.save(update_fields=["live_keys"])
 
 

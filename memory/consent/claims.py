@@ -19,11 +19,11 @@ from audit import consent
 from audit.models import AuditEntry, Operation, State
 from audit.trail import Actor
 from memory.access import recovery
-from memory.access.authentication import prefix_of, require_not_suspended, seeded_key, unused_key
+from memory.access.authentication import prefix_of, require_not_suspended, seeded_keys, unused_key
 from memory.agents import lifecycle, prompts, rule_changes
 from memory.consent import requests
 from memory.mail import letters
-from memory.models import Agent, AgentKey, Creation, DueReason
+from memory.models import Agent, AgentKey, DueReason
 from memory.policy import settings_document, switches
 from memory.search import embedding
 from memory.vault import removing, writer
@@ -65,13 +65,15 @@ def recover(code: str, *, keep: Collection[str] = (), label: str = "", seed: str
 def repeated(seed: str) -> Claim | None:
     """The result of the claim with this seed, while its key was never used, for a day. None if there is no such
     claim."""
-    key = seeded_key(seed)
-    row = unused_key(key)
-    if row is None or abs(timezone.now() - row.created_at) > REPEATED:
-        return None
-    detail = AuditEntry.objects.filter(agent_id=row.agent_id, operation=Operation.CLAIMED).latest("seq").detail
-    cleared = sorted({*detail["changed"], *({"rules"} & detail.keys())})
-    return Claim(key, recovery.seeded_code(row.agent, seed), cleared, detail["ended"])
+    for pepper, key in enumerate(seeded_keys(seed)):
+        row = unused_key(key)
+        if row is not None and abs(timezone.now() - row.created_at) <= REPEATED:
+            code = recovery.seeded_codes(row.agent, seed)[pepper]
+            entries = AuditEntry.objects.filter(agent_id=row.agent_id, operation=Operation.CLAIMED)
+            detail = entries.latest("seq").detail
+            cleared = sorted({*detail["changed"], *({"rules"} & detail.keys())})
+            return Claim(key, code, cleared, detail["ended"])
+    return None
 
 
 def _remove_redacted(agent: Agent) -> None:
@@ -84,7 +86,6 @@ def _remove_redacted(agent: Agent) -> None:
 def _claim(row: Agent, actor: Actor, keep: Collection[str], label: str, seed: str) -> Claim:
     edits.require_key(row)
     claiming.send(Agent, agent=row)
-    Creation.objects.filter(agent=row).delete()  # a repeated request would get memories that the former holder altered
     requests.close_expired(row)
     ended = [each for each in consent.requests(row.pk).values() if each.state in _ENDS]
     for request in ended:

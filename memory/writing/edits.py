@@ -248,8 +248,10 @@ def locked(agent: Agent, *, seconds: int | None = None) -> Iterator[Agent]:
 def _prepare(agent: Agent, database: Any) -> None:
     """Do what must come before SQLite's lock."""
     database.step = PAUSE if time.monotonic() < _long_edits.get(agent.pk, 0.0) + NOTED else None
-    if heads.is_unchecked(agent):
-        authority.require(copy(agent))  # a long check
+    if heads.is_behind(agent):
+        ahead = copy(agent)
+        ahead.is_proven = False
+        authority.require(ahead)
 
 
 _long_edits: dict[int, float] = {}  # on SQLite: the agents with a long edit, and when it ended

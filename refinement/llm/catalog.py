@@ -1,5 +1,6 @@
 """Opens the model of an agent. The agent's setting has the form `provider/name`. The name may contain slashes too."""
 
+from collections.abc import Callable
 from fnmatch import fnmatchcase
 
 from django.conf import settings
@@ -34,12 +35,13 @@ def weight(model: str) -> int:
     return next((weight for pattern, weight in settings.MODELS.items() if fnmatchcase(model, pattern)), 1)
 
 
-def open_model(model: str, agent: Agent | None = None) -> tuple[Model, str]:
+def open_model(model: str, agent: Agent | None = None, require: Callable[[], None] = lambda: None) -> tuple[Model, str]:
     """The adapter for a model, and the model's name for the adapter's requests. Makes no call. Raises
     `ModelNotConfigured`.
 
     If `agent` is set, the calls are on behalf of this agent. They wait while the model is closed, and report their
-    results (`refinement.providers`).
+    results (`refinement.providers`). Before each attempt, `require` is called: it raises an error if the texts of the
+    request may not be sent any more.
 
     An adapter is imported only when it is first used, because it loads an HTTP client or a library that compares words.
     """
@@ -56,7 +58,7 @@ def open_model(model: str, agent: Agent | None = None) -> tuple[Model, str]:
         return Dedupe(), name
     from refinement.llm import anthropic, ollama, openai
 
-    availability = Availability(model, agent) if agent else None
+    availability = Availability(model, agent, require) if agent else None
     if provider == "openai":
         return openai.OpenAI(settings.OPENAI_API_KEY, settings.OPENAI_BASE_URL, availability), name
     if provider == "anthropic":

@@ -44,7 +44,7 @@ def send_due() -> str:
         if is_ending() or time.monotonic() > until:
             break
         now = timezone.now()
-        row = Person.objects.filter(pk=person.pk, digest=person.digest)
+        row = Person.objects.filter(pk=person.pk, digest=person.digest, generation=person.generation)
         if not row.filter(digest_at=person.digest_at).update(digest_at=now):
             continue
         try:

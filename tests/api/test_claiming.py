@@ -1,5 +1,6 @@
 """The API of claims: an exchange, a recovery code in place of a key, and what GET /agent says about them."""
 
+import base64
 from datetime import timedelta
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 from django.core.cache import cache
 from django.utils import timezone
 
+from config.keyring import keyring
 from memory.agents import lifecycle
 from tests.access_requests import granted
 from tests.api.calling import Caller
@@ -107,6 +109,14 @@ def test_only_the_same_request_gets_the_response_to_an_exchange_again(
     assert runtime.post("agent/keys", EXCHANGE, idempotency_key=SECRET).status == 401
 
 
+def test_a_new_pepper_does_not_prevent_a_repeated_exchange(runtime: Caller, house: House, settings: Any) -> None:
+    old = base64.b64encode(keyring().pepper[0].secret).decode()
+    lost = runtime.post("agent/keys", EXCHANGE, idempotency_key=SECRET).json
+    settings.PEPPER_KEY = f"{base64.b64encode(bytes(32)).decode()},{old}"
+    assert runtime.post("agent/keys", EXCHANGE, idempotency_key=SECRET).json == lost
+    assert Caller(lost["recovery_code"]).post("agent/keys", EXCHANGE).status == 201
+
+
 def test_a_second_claim_ends_what_the_first_one_could_repeat(runtime: Caller, house: House) -> None:
     first = runtime.post("agent/keys", EXCHANGE, idempotency_key=SECRET).json
     assert Caller(first["recovery_code"]).post("agent/keys", EXCHANGE).status == 201
@@ -142,7 +152,8 @@ def test_a_tenants_program_suspends_keys_but_does_not_end_the_last_one(
     assert (answer.status, answer.codes) == (409, ["agents_side"])
     assert globex.post("agents/ada/keys/suspend").status == 404
     assert acme.post("agents/ada/keys/suspend").json["keys_suspended"] is True
-    for answer in (runtime.get("agent"), runtime.post("agent/keys", EXCHANGE)):
+    again = runtime.post("agent/keys", EXCHANGE, idempotency_key=SECRET)
+    for answer in (runtime.get("agent"), runtime.post("agent/keys", EXCHANGE), again):
         assert (answer.status, answer.codes) == (401, ["key_suspended"])
     lifecycle.lift_suspension(fresh(house.ada), PERSON)
     assert runtime.get("agent").codes == runtime.post("agent/keys", {}).codes == ["key_suspended"]

@@ -16,7 +16,7 @@ from memory.access.tenants import issue_key, revoke_key
 from memory.agents import lifecycle
 from memory.api.base.views import CHALLENGE, Kept
 from memory.consent import claims
-from memory.models import Agent, AgentKey, Creation, TenantKey
+from memory.models import Agent, AgentKey, TenantKey
 from memory.search import reading
 from memory.silo.silo import Read, Silo
 from memory.writing import edits, operations
@@ -205,6 +205,7 @@ def test_an_exchange_that_is_sent_again_while_the_first_one_runs_gets_its_respon
 
 
 def test_a_claim_forgets_the_requests_of_the_former_holder(house: House) -> None:
-    slowly(house.ada_key, "POST", "memories", {"content": "mine"}, lambda: None, **{"Idempotency-Key": "k"})
-    claims.exchange(agent_key(house.ada_key), ME)
-    assert not Creation.objects.exists()
+    once, body = {"Idempotency-Key": "k"}, {"content": "mine"}
+    first = slowly(house.ada_key, "POST", "memories", body, lambda: None, **once).json
+    key = claims.exchange(agent_key(house.ada_key), ME).key
+    assert slowly(key, "POST", "memories", body, lambda: None, **once).json["id"] != first["id"]

@@ -20,7 +20,7 @@ from django.utils import timezone
 from audit import disk
 from config import at_once
 from memory import tasks
-from memory.access import heads
+from memory.access import authority, heads
 from memory.admin.base.page import MOST_WORDS
 from memory.agents import lifecycle
 from memory.api.base import views
@@ -329,6 +329,7 @@ def test_the_first_check_of_a_long_trail_comes_before_the_lock(
     ada: Agent, settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.VAR_DIR = tmp_path
+    monkeypatch.setattr(heads, "FEW", 0)
     assert tasks.write_heads() == "written"
     remember(ada, "A memory.")
     heads.proven_ends.clear()  # as in a new process
@@ -340,6 +341,12 @@ def test_the_first_check_of_a_long_trail_comes_before_the_lock(
     with edits.locked(stale) as row:
         assert (stale.steward, row.steward) == ("", "sue@acme.test")  # the caller may compare its own row
     assert is_locked == [False, False]
+    stale, end = fresh(ada), heads.proven_ends[ada.pk]
+    authority.require(stale)
+    lifecycle.change(fresh(ada), ME, steward="sam@acme.test")
+    heads.proven_ends[ada.pk] = end  # another process wrote the last entry
+    with edits.locked(stale):
+        assert is_locked == [False] * 3
 
 
 @pytest.mark.sqlite

@@ -36,7 +36,7 @@ from config.queue import redis_error
 from memory.access import recovery
 from memory.access.authentication import either_key, new_request, request_key, require_valid_key
 from memory.api.base.bodies import Body
-from memory.errors import AuthorityBroken, Erased, Invalid, KeyRejected, TrailShortened
+from memory.errors import AuthorityBroken, Erased, Invalid, KeyRejected, KeySuspended, TrailShortened
 from memory.models import Agent, AgentKey, Creation, Tenant, TenantKey
 from memory.silo.silo import Silo
 from memory.writing import edits
@@ -86,6 +86,8 @@ class KeyAuthentication(BaseAuthentication):
             return key, key
         try:
             row = either_key(key, exchanges=self.exchanges)
+        except KeySuspended:
+            raise
         except KeyRejected:
             if self.exchanges and "Idempotency-Key" in request.headers:
                 return key, key
@@ -350,7 +352,8 @@ class AgentView(View):
             raise Invalid("Idempotency-Key", f"is longer than {MAX_KEY} characters")
         silo = Silo.for_agent(self.agent)
         fingerprint = silo.digest(f"{self.request.path}/{json.dumps(self.request.data, sort_keys=True)}", "request")
-        return Kept(silo.digest(key, "idempotency"), fingerprint)
+        # A claim ends what was stored before. The former holder may have altered those memories.
+        return Kept(silo.digest(f"{self.agent.claimed_at}/{key}", "idempotency"), fingerprint)
 
 
 class TenantView(View):
