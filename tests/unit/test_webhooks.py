@@ -243,6 +243,7 @@ def test_a_webhook_with_a_bad_address_is_refused(ada: Agent, settings: Any) -> N
         "https://a.test\\@b",
         "https://a:0/",
     ]
+    bad += ["https://2130706433/", "https://0x7f.1/", "https://127.0.0.1./", "https://1572395042/"]
     bad += ["http://a.test/", "https://127.0.0.1/", "https://[::1]/", "https://[::ffff:10.0.0.1]/", "https://a.test/\n"]
     for url in bad:
         with pytest.raises(Invalid):
