@@ -119,7 +119,8 @@ def email(name: str) -> dict[str, Any]:
     has_no_folder = url.lower().startswith("filemail:") and not found.get("EMAIL_FILE_PATH")
     if not found or found.pop("OPTIONS", None) or is_sent != bool(found.get("EMAIL_HOST")) or has_no_folder:
         raise ImproperlyConfigured(f"{name} {_MAIL_ADVICE}")
-    found.pop("EMAIL_FILE_PATH" if is_sent else "", None)
+    if is_sent:
+        found |= {"EMAIL_BACKEND": "memory.mail.smtp.EmailBackend", "EMAIL_FILE_PATH": ""}
     return {setting: value for setting, value in found.items() if setting.startswith("EMAIL_") and value}
 
 

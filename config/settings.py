@@ -272,7 +272,7 @@ METRICS_TOKEN = env.text("METRICS_TOKEN")  # the token for /metrics; without it 
 
 # Mail
 globals().update(env.email("EMAIL_URL"))
-EMAIL_TIMEOUT = 30
+EMAIL_TIMEOUT = 20  # seconds for a whole letter
 # Requests and proposals within 24 hours: by one person or program, and to one agent. Each sends a letter to a steward.
 ASKS_PER_PERSON = env.whole("ASKS_PER_PERSON", 10)
 ASKS_PER_AGENT = env.whole("ASKS_PER_AGENT", 20)

@@ -35,9 +35,9 @@ def embed_memories(agent_id: int) -> str:
 
 
 @task
-def send_webhooks(tenant_id: int, turn: int) -> str:
-    """Deliver the events of a tenant that are due to its webhook. `turn` is the number of this task for the tenant."""
-    return webhooks.send(tenant_id, turn)
+def send_webhooks(turn: int) -> str:
+    """Deliver a few of the events that are due to the webhooks of their tenants. `turn` is the number of this task."""
+    return webhooks.send(turn)
 
 
 @task

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from django.db.models import F
 
 from config.queue import SEND_WEBHOOKS
-from memory.models import Agent
+from memory.models import Agent, Turn
 from refinement import session as sessions
 from refinement.models import Outcome, RefinementSession
 from refinement.notices import webhooks
@@ -82,4 +82,5 @@ def deliver() -> list[str]:
 def wait(time: timedelta) -> None:
     """Move everything that waits into the past."""
     Delivery.objects.update(at=F("at") - time, wait_until=F("wait_until") - time)
-    Webhook.objects.update(wait_until=F("wait_until") - time)
+    for model in (Webhook, Turn):
+        model.objects.update(wait_until=F("wait_until") - time)

@@ -35,11 +35,17 @@ def work() -> list[tuple[str, str]]:
         return code
 
     with mock.patch.object(outbox, "_attempt", noted):
-        while (row := OrmQ.objects.order_by("pk").first()) is not None:
-            row.delete()
-            task = _task(row)
+        while OrmQ.objects.exists():
+            task = take()
             done += [each for each in [carry_out(task)] if task[0] != SEND_LETTERS]
     return done
+
+
+def take() -> Task:
+    """Remove the oldest task from the queue."""
+    row = OrmQ.objects.earliest("pk")
+    row.delete()
+    return _task(row)
 
 
 def carry_out(task: Task) -> tuple[str, str]:

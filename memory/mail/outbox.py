@@ -1,28 +1,24 @@
 """The letters to stewards that wait to be sent.
 
 A letter is stored in the transaction that causes it, and deleted when it is sent. So a kill loses no letter. A tenant
-has one task in the queue. The task sends a few of the tenant's letters, oldest first, and then queues the next task. So
-the letters, sessions and webhooks of other tenants wait for a few letters of each tenant at most.
+has one task in the queue, which sends a few of its letters, oldest first (`turns`).
 """
 
-import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from smtplib import SMTPDataError, SMTPRecipientsRefused, SMTPSenderRefused
 
 import structlog
-from django.db import transaction
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from config.errors import DomainError
-from config.queue import SEND_LETTERS, is_ending, put
-from memory.models import Agent, Letter, LetterKind, Outbox
+from config.queue import SEND_LETTERS
+from memory.mail import turns
+from memory.models import Agent, Letter, LetterKind
 
 WAITS = tuple(timedelta(minutes=minutes) for minutes in (1, 10, 60, 360))  # the time before each retry
-TURN = timedelta(minutes=2)  # after this time without progress, the task is queued again
 REFUSALS = (SMTPRecipientsRefused, SMTPSenderRefused, SMTPDataError)  # of one letter: the mail server works
-AT_ONCE, TASK_SECONDS = 50, 10.0  # letters and seconds, after which other tasks of the queue get their turn
 
 Posts = Mapping[LetterKind, Callable[[int, int], str]]
 log = structlog.get_logger("palimpsest.mail")
@@ -41,44 +37,26 @@ def queue_late() -> None:
 
 
 def _due() -> QuerySet[Letter]:
-    return Letter.objects.filter(_is_over(WAITS[-1]))
-
-
-def _is_over(longest: timedelta) -> Q:
-    """Whether a wait is over. A wait that ends too far in the future comes from a wrong clock."""
-    now = timezone.now()
-    return Q(wait_until__lte=now) | Q(wait_until__gt=now + longest)
+    return Letter.objects.filter(turns.is_over(WAITS[-1]))
 
 
 def _queue(tenant_id: int) -> None:
-    """Queue the tenant's task, unless it is queued, or another transaction queues it now."""
-    with transaction.atomic():
-        Outbox.objects.get_or_create(tenant_id=tenant_id)
-        rows = Outbox.objects.filter(_is_over(TURN), pk=tenant_id)
-        for outbox in rows.select_for_update(skip_locked=True, no_key=True):
-            rows.update(wait_until=timezone.now() + TURN)
-            put(SEND_LETTERS, tenant_id, outbox.turn)
+    turns.queue(f"letters/{tenant_id}", SEND_LETTERS, tenant_id)
 
 
 def send(tenant_id: int, turn: int, posts: Posts) -> str:
-    """Send a few of the tenant's letters that are due. `posts` has a function for each kind of letter. Returns a code.
-    If the queue delivers the task twice, the second delivery does nothing."""
-    if not Outbox.objects.filter(pk=tenant_id, turn=turn).update(turn=turn + 1):
-        return "taken"
-    mine, until = Outbox.objects.filter(pk=tenant_id, turn=turn + 1), time.monotonic() + TASK_SECONDS
-    for _ in range(AT_ONCE):
-        if not mine.update(wait_until=timezone.now() + TURN):
-            return "taken"
-        letter = _due().filter(tenant_id=tenant_id).order_by("tries", "pk").first()
-        if letter is None or is_ending() or time.monotonic() > until:
-            break
-        if _attempt(letter, posts) == "away":
-            mine.update(wait_until=timezone.now() + WAITS[0])
-            return "away"
-    mine.update(wait_until=timezone.now())
-    if _due().filter(tenant_id=tenant_id).exists():
+    """Send a few of the tenant's letters that are due. `posts` has a function for each kind of letter. Returns a
+    code."""
+    mine = _due().filter(tenant_id=tenant_id).order_by("tries", "pk")
+
+    def step() -> str:
+        letter = mine.first()
+        return _attempt(letter, posts) if letter else "done"
+
+    code = turns.run(f"letters/{tenant_id}", turn, step)
+    if mine.exists():
         _queue(tenant_id)
-    return "sent"
+    return code
 
 
 def _attempt(letter: Letter, posts: Posts) -> str:

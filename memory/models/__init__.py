@@ -2,7 +2,7 @@
 
 from memory.models.agents import Agent, AgentKey, ApiKey, DueReason, TenantKey
 from memory.models.imports import HistoryAnalysis, ImportBody, ImportedPiece, ImportJob
-from memory.models.letters import Letter, LetterKind, Outbox
+from memory.models.letters import Letter, LetterKind, Turn
 from memory.models.memories import CleanupDecision, Creation, Kind, Layer, Memory, Recall, Scope, Source, layer_of
 from memory.models.people import Authenticator, Digest, Invitation, Membership, People, Pepper, Person, Role
 from memory.models.sessions import RecordedSession

@@ -1,4 +1,4 @@
-"""Letters to stewards that wait, and whose turn it is to send them. They have no content and no addresses."""
+"""Letters to stewards that wait, and turns of tasks. They have no content and no addresses."""
 
 from django.db import models
 from django.utils import timezone
@@ -9,17 +9,6 @@ class LetterKind(models.IntegerChoices):
     AFTER = 1  # about a change, to the steward after it
     LINK = 2  # a link to decide about a request
     DECISION = 3  # the confirmation of a decision about a request
-
-
-class Outbox(models.Model):
-    """The waiting letters of a tenant. One worker at a time sends them. It owns the row while `turn` is its number."""
-
-    tenant = models.OneToOneField("memory.Tenant", models.CASCADE, primary_key=True, related_name="+")
-    turn = models.PositiveBigIntegerField(default=0)
-    wait_until = models.DateTimeField(default=timezone.now, help_text="until then, no other task is queued")
-
-    def __str__(self) -> str:
-        return f"letters of tenant {self.tenant_id}"
 
 
 class Letter(models.Model):
@@ -35,3 +24,15 @@ class Letter(models.Model):
 
     def __str__(self) -> str:
         return f"{self.get_kind_display()} {self.number} of agent {self.agent_id}"
+
+
+class Turn(models.Model):
+    """The task with a name, such as "letters/12" or "webhooks". One worker at a time carries it out. It owns the row
+    while `turn` is its number."""
+
+    name = models.CharField(max_length=40, primary_key=True)
+    turn = models.PositiveBigIntegerField(default=0)
+    wait_until = models.DateTimeField(default=timezone.now, help_text="until then, no other task is queued")
+
+    def __str__(self) -> str:
+        return self.name

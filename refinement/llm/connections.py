@@ -26,7 +26,7 @@ def set_deadline(deadline: float) -> None:
     _current_call.deadline = deadline
 
 
-def _seconds(timeout: float | None, error: type[httpcore.TimeoutException]) -> float:
+def seconds_left(timeout: float | None, error: type[httpcore.TimeoutException]) -> float:
     """The seconds that one operation may take: its own timeout, or the remaining time of the call if that is less."""
     left: float = _current_call.deadline - time.monotonic()
     if left <= 0:
@@ -42,11 +42,11 @@ class _DeadlineStream(httpcore.NetworkStream):
         self._stream = stream
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        return self._stream.read(max_bytes, _seconds(timeout, httpcore.ReadTimeout))
+        return self._stream.read(max_bytes, seconds_left(timeout, httpcore.ReadTimeout))
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         for start in range(0, len(buffer), WRITE_BYTES):
-            self._stream.write(buffer[start : start + WRITE_BYTES], _seconds(timeout, httpcore.WriteTimeout))
+            self._stream.write(buffer[start : start + WRITE_BYTES], seconds_left(timeout, httpcore.WriteTimeout))
 
     def close(self) -> None:
         self._stream.close()
@@ -54,7 +54,7 @@ class _DeadlineStream(httpcore.NetworkStream):
     def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> httpcore.NetworkStream:
-        seconds = _seconds(timeout, httpcore.ConnectTimeout)
+        seconds = seconds_left(timeout, httpcore.ConnectTimeout)
         return _DeadlineStream(self._stream.start_tls(ssl_context, server_hostname, seconds))
 
     def get_extra_info(self, info: str) -> Any:
@@ -65,6 +65,7 @@ class Network(httpcore.SyncBackend):
     """Opens connections with a deadline."""
 
     def connect_tcp(self, *args: Any, **kwargs: Any) -> httpcore.NetworkStream:
+        kwargs["timeout"] = seconds_left(kwargs.get("timeout"), httpcore.ConnectTimeout)
         return _DeadlineStream(super().connect_tcp(*args, **kwargs))
 
 

@@ -8,18 +8,15 @@ from memory.models import Tenant
 
 class Webhook(models.Model):
     """A tenant's webhook. The tenant's owners, and superusers, can see and set it. The secret is not stored: it is
-    derived from a key of the service, the tenant and `version`.
-
-    One worker at a time delivers for a tenant. It owns the row while `turn` is its number.
-    """
+    derived from a key of the service, the tenant and `version`."""
 
     tenant = models.OneToOneField(Tenant, models.CASCADE, primary_key=True, related_name="+")
     url = models.CharField(max_length=500, blank=True, help_text="empty: off")
     version = models.PositiveIntegerField(default=0, help_text="the number of the secret; 0: no secret yet")
     failures = models.PositiveIntegerField(default=0, help_text="in a row")
     problem = models.CharField(max_length=200, blank=True, help_text="why the last attempt failed")
-    turn = models.PositiveBigIntegerField(default=0)
-    wait_until = models.DateTimeField(default=timezone.now, help_text="until then, no worker gets the next turn")
+    is_quick = models.BooleanField(default=False, help_text="the last attempt succeeded without a delay")
+    wait_until = models.DateTimeField(default=timezone.now, help_text="until then, nothing is delivered")
 
     def __str__(self) -> str:
         return f"webhook of tenant {self.tenant_id}"

@@ -8,20 +8,23 @@ import re
 import socket
 import time
 from collections.abc import Mapping
-from contextlib import suppress
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from functools import partial
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Any
 
 import httpcore
 import httpx
 from django.conf import settings
 
+from config.deadlines import within
 from memory.errors import Invalid
-from refinement.llm.connections import Network, new_client, set_deadline
+from refinement.llm.connections import Network, new_client, seconds_left, set_deadline
 
 SECONDS, CONNECT_SECONDS = 10.0, 3.0  # of an attempt, and of a connection to one address
 MOST_ADDRESSES = 3  # of a name, that are tried
 _URL = re.compile(r"(https?)://([\w.-]+|\[[\da-fA-F:.]+\])(?::(\d{1,5}))?(?:[/?][!\"$-~]*)?", re.ASCII)
+_NUMBER = re.compile(r"(.*\.)?(0x[\da-f]*|\d+)\.?", re.ASCII | re.IGNORECASE)  # no name has such a last label
+_PROTOCOLS = IPv4Network("192.0.0.0/24")  # Python 3.11 calls some of these addresses global
 _UNICAST, _NAT64 = IPv6Network("2000::/3"), IPv6Network("64:ff9b::/96")
 _NOT_PUBLIC = "must lead to public addresses only, unless the operator allows the host in WEBHOOK_ALLOWED_HOSTS"
 
@@ -38,9 +41,12 @@ def require_valid(url: str) -> None:
     host = match[2].strip("[]")
     if match[1] == "http" and not _is_allowed(host):
         raise Invalid("url", "must begin with https://")
-    with suppress(ValueError):  # a name
-        if not is_public(host) and not _is_allowed(host):
-            raise Invalid("url", _NOT_PUBLIC)
+    try:
+        is_refused = not is_public(host)
+    except ValueError:  # a name, or a number, which is another form of an IPv4 address
+        is_refused = _NUMBER.fullmatch(host) is not None
+    if is_refused and not _is_allowed(host):
+        raise Invalid("url", _NOT_PUBLIC)
 
 
 def is_public(address: str) -> bool:
@@ -52,7 +58,7 @@ def is_public(address: str) -> bool:
         if inner is None:
             return found in _UNICAST and found.is_global and found.sixtofour is None and found.teredo is None
         found = inner
-    return found.is_global and not found.is_multicast
+    return found.is_global and not found.is_multicast and found not in _PROTOCOLS
 
 
 def post(url: str, body: bytes, headers: Mapping[str, str]) -> str:
@@ -69,7 +75,7 @@ def post(url: str, body: bytes, headers: Mapping[str, str]) -> str:
         return f"The address {refusal.problem}."
     except _NotPublic:
         return f"The name {_NOT_PUBLIC}."
-    except (httpx.TimeoutException, httpcore.TimeoutException):
+    except (httpx.TimeoutException, httpcore.TimeoutException, TimeoutError):
         return f"The server did not answer within {SECONDS:.0f} seconds."
     except (httpx.HTTPError, httpx.InvalidURL, OSError, UnicodeError):
         return "The server could not be reached, or it closed the connection."
@@ -93,8 +99,9 @@ class _CheckedNetwork(Network):
 
 
 def _checked_addresses(host: str, port: int) -> list[str]:
-    """The addresses of a host. Raises _NotPublic, OSError."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    """The addresses of a host. Raises _NotPublic, OSError, httpcore.ConnectTimeout."""
+    seconds = seconds_left(None, httpcore.ConnectTimeout)
+    found = within(seconds, partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM))
     addresses = list(dict.fromkeys(str(each[4][0]) for each in found))
     if not _is_allowed(host) and not all(map(is_public, addresses)):
         raise _NotPublic

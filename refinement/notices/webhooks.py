@@ -4,7 +4,7 @@ The messages follow the specification "Standard Webhooks". They have names, numb
 
 An event is stored as a `Delivery` in the transaction that causes it, and deleted when the server accepts it. So a kill
 loses no event, but the server can get one twice, with the same id. A failed delivery waits longer each time, for a day.
-One worker at a time delivers for a tenant, and a tenant whose server fails has one short attempt per pause.
+One worker at a time delivers for all tenants, and a tenant whose server fails has one short attempt per pause.
 """
 
 import hmac
@@ -18,11 +18,12 @@ from typing import Any
 import structlog
 from django.conf import settings
 from django.db import models, transaction
-from django.db.models import Exists, F, OuterRef, Q
+from django.db.models import Exists, F, OuterRef
 from django.utils import timezone
 
 from config.keyring import macs
-from config.queue import SEND_WEBHOOKS, is_ending, put
+from config.queue import SEND_WEBHOOKS
+from memory.mail import turns
 from memory.models import Agent, Tenant
 from refinement.notices import posting
 from refinement.notices.models import Delivery, Event, Webhook
@@ -30,9 +31,7 @@ from refinement.notices.models import Delivery, Event, Webhook
 PAUSES = tuple(timedelta(minutes=minutes) for minutes in (1, 5, 15, 60, 120, 240, 480))  # after each failure
 LONGEST_PAUSE = timedelta(hours=1)  # of all deliveries of a tenant
 GIVE_UP = timedelta(hours=24)
-TURN = timedelta(minutes=1)  # a worker extends its turn before each attempt
-LOST = timedelta(minutes=10)  # after this time, a queued task is queued again
-TASK_SECONDS = 20.0  # then other tasks of the queue get their turn
+QUICK_SECONDS = 1.0  # of an attempt, after which others go first
 
 log = structlog.get_logger("palimpsest.webhooks")
 
@@ -59,9 +58,9 @@ def configure(tenant: Tenant, url: str, *, new_secret: bool = False) -> str:
             hook.deliveries.update(wait_until=now)
         else:
             hook.deliveries.all().delete()
-        hook.url, hook.failures, hook.problem, hook.wait_until = url, 0, "", now
+        hook.url, hook.failures, hook.problem, hook.is_quick, hook.wait_until = url, 0, "", False, now
         hook.version += is_new
-        hook.save(update_fields=["url", "failures", "problem", "wait_until", "version"])
+        hook.save()
     return f"whsec_{_base64(_secrets(hook)[0])}" if is_new else ""
 
 
@@ -86,28 +85,22 @@ def add_failed(session: Any) -> None:
     """Store an event about a failed session, if its tenant has a webhook. Call this in the transaction that ends the
     session."""
     values = {"session": session.number, "outcome": session.outcome, "tokens": session.tokens_after}
-    values |= {
-        "budget": session.budget_tokens,
-        "reason": session.reason,
-        "url": f"{settings.PUBLIC_URL}{admin_path(session)}",
-    }
-    _add(session.agent, Event.SESSION_FAILED, values)
+    _add(session.agent, Event.SESSION_FAILED, session, values | {"reason": session.reason})
 
 
 def add_over_budget(agent: Agent, since: datetime) -> None:
     """Store an event about an agent that is over its budget for long, if its tenant has a webhook."""
-    values = {"tokens": agent.core_tokens, "budget": agent.budget_tokens, "since": since.isoformat()}
-    _add(
-        agent, Event.OVER_BUDGET, values | {"reason": "over_budget", "url": f"{settings.PUBLIC_URL}{admin_path(agent)}"}
-    )
+    values = {"tokens": agent.core_tokens, "since": since.isoformat(), "reason": "over_budget"}
+    _add(agent, Event.OVER_BUDGET, agent, values)
 
 
-def _add(agent: Agent, event: Event, values: dict[str, Any]) -> None:
+def _add(agent: Agent, event: Event, row: Any, values: dict[str, Any]) -> None:
     hook = Webhook.objects.filter(tenant_id=agent.tenant_id).exclude(url="").first()
     if hook is not None:
-        data, now = {"tenant": agent.tenant.slug, "agent": agent.label} | values, timezone.now()
-        message = f"msg_{secrets.token_hex(12)}"
-        hook.deliveries.create(message=message, type=event, at=now, data=data, wait_until=now)
+        values |= {"tenant": agent.tenant.slug, "agent": agent.label, "budget": row.budget_tokens}
+        values |= {"url": f"{settings.PUBLIC_URL}{admin_path(row)}"}
+        now, message = timezone.now(), f"msg_{secrets.token_hex(12)}"
+        hook.deliveries.create(message=message, type=event, at=now, data=values, wait_until=now)
 
 
 def admin_path(row: models.Model) -> str:
@@ -120,39 +113,39 @@ def admin_path(row: models.Model) -> str:
 
 
 def queue_late() -> None:
-    """Queue a task for each tenant with deliveries that are due, unless a worker delivers for it."""
-    now = timezone.now()
-    due = Delivery.objects.filter(_is_due(now), webhook=OuterRef("pk"))
-    for tenant_id, turn in Webhook.objects.filter(_is_due(now), Exists(due)).exclude(url="").values_list("pk", "turn"):
-        with transaction.atomic():
-            rows = Webhook.objects.filter(pk=tenant_id, turn=turn)
-            if rows.update(turn=turn + 1, wait_until=now + LOST):
-                put(SEND_WEBHOOKS, tenant_id, turn + 1)
+    """Queue the task that delivers what is due, unless it is queued or a worker delivers."""
+    if _due().exists():
+        turns.queue("webhooks", SEND_WEBHOOKS)
 
 
-def _is_due(now: datetime) -> Q:
-    """Whether a pause is over. A pause that ends too far in the future comes from a wrong clock."""
-    return Q(wait_until__lte=now) | Q(wait_until__gt=now + GIVE_UP)
+def send(turn: int) -> str:
+    """Deliver a few events that are due, until an attempt fails. Returns a code."""
+    code = turns.run("webhooks", turn, _send_next)
+    queue_late()
+    return code
 
 
-def send(tenant_id: int, turn: int) -> str:
-    """Deliver the tenant's events that are due, for TASK_SECONDS at most, until an attempt fails. Returns a code. If
-    the queue delivers the task twice, the second delivery does nothing."""
-    if not Webhook.objects.filter(pk=tenant_id, turn=turn).update(turn=turn + 1):
-        return "taken"
-    mine, until = Webhook.objects.filter(pk=tenant_id, turn=turn + 1), time.monotonic() + TASK_SECONDS
-    while mine.update(wait_until=timezone.now() + TURN):
-        hook, now = mine.select_related("tenant").get(), timezone.now()
-        delivery = hook.deliveries.filter(_is_due(now)).order_by("tries", "pk").first() if hook.url else None
-        if delivery is None or is_ending() or time.monotonic() > until:
-            mine.update(wait_until=now)
-            return "sent"
-        if problem := _attempt(hook, delivery):
-            _put_off(mine, hook, delivery, problem)
-            return "put_off"
-        delivery.delete()
-        mine.update(failures=0, problem="")
-    return "taken"
+def _due() -> models.QuerySet[Webhook]:
+    waiting = Delivery.objects.filter(turns.is_over(GIVE_UP), webhook=OuterRef("pk"))
+    return Webhook.objects.filter(turns.is_over(GIVE_UP), Exists(waiting)).exclude(url="")
+
+
+def _send_next() -> str:
+    """Make one attempt for the tenant that has waited longest. Tenants whose last attempt failed or was slow come last.
+    So do tenants with a new address: else somebody could get ahead with ever new addresses. Returns a code."""
+    hook = _due().order_by("-is_quick", "wait_until", "pk").select_related("tenant").first()
+    waiting = hook and hook.deliveries.filter(turns.is_over(GIVE_UP)).order_by("tries", "pk").first()
+    if not hook or not waiting:
+        return "done"
+    mine, start = Webhook.objects.filter(pk=hook.pk, url=hook.url), time.monotonic()  # not after another address
+    mine.update(is_quick=False, wait_until=timezone.now() + PAUSES[0])  # if this attempt ends the worker
+    if problem := _attempt(hook, waiting):
+        _put_off(mine, hook, waiting, problem)
+        return "put_off"
+    waiting.delete()
+    is_quick = time.monotonic() - start < QUICK_SECONDS
+    mine.update(failures=0, problem="", is_quick=is_quick, wait_until=timezone.now())
+    return "sent"
 
 
 def _attempt(hook: Webhook, delivery: Delivery) -> str:

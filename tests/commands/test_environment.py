@@ -69,14 +69,14 @@ def test_a_good_address_of_a_server_is_accepted(monkeypatch: pytest.MonkeyPatch,
 def test_a_good_mail_server_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     tls = {"EMAIL_HOST_USER": "u@h", "EMAIL_HOST_PASSWORD": "p#w", "EMAIL_USE_TLS": True}
     servers: dict[str, tuple[str, dict[str, Any]]] = {
-        "": ("console", {}),
-        "smtp+tls://u%40h:p%23w@mail:587": ("smtp", {"EMAIL_HOST": "mail", "EMAIL_PORT": 587} | tls),
-        "filemail:///var/mail": ("filebased", {"EMAIL_FILE_PATH": "/var/mail"}),
-        "filemail:////var/mail": ("filebased", {"EMAIL_FILE_PATH": "/var/mail"}),
+        "": ("django.core.mail.backends.console", {}),
+        "smtp+tls://u%40h:p%23w@mail:587": ("memory.mail.smtp", {"EMAIL_HOST": "mail", "EMAIL_PORT": 587} | tls),
+        "filemail:///var/mail": ("django.core.mail.backends.filebased", {"EMAIL_FILE_PATH": "/var/mail"}),
+        "filemail:////var/mail": ("django.core.mail.backends.filebased", {"EMAIL_FILE_PATH": "/var/mail"}),
     }
     for url, (backend, more) in servers.items():
         monkeypatch.setenv("EMAIL_URL", url)
-        expected = {"EMAIL_BACKEND": f"django.core.mail.backends.{backend}.EmailBackend"} | more
+        expected = {"EMAIL_BACKEND": f"{backend}.EmailBackend"} | more
         assert environment.email("EMAIL_URL") == expected
 
 

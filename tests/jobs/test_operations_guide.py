@@ -168,6 +168,9 @@ REVIEWED = {
     for app in ("audit", "memory")
     for name in ("0002_layers", "0003_stores")
 } | {("refinement", "0003_dreams"): "nothing was released before it, so no installation has its tables without it"}
+REVIEWED |= dict.fromkeys(
+    (("memory", "0007_turns"), ("refinement", "0005_turns")), "what it removes was never released"
+)
 
 
 def is_compatible(operation: Operation) -> bool:

@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from config.queue import SEND_LETTERS, Stopped, push
 from memory.agents import lifecycle
-from memory.mail import outbox
+from memory.mail import outbox, turns
 from memory.models import Agent, Letter, LetterKind
 from tests import queueing
 from tests.conftest import House
@@ -55,7 +55,7 @@ def test_others_wait_for_one_task_of_a_tenant_with_many_letters(house: House, mo
     queueing.work()
     assert sent_to() == [*[SUE] * 50, TOM, *[SUE] * 150]
     clock = count(0, 6)  # a letter takes six seconds
-    monkeypatch.setattr(outbox, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(turns, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     add(house.ada, EVE, 2)
     add(house.bob, EVE)
     queueing.work()
@@ -96,7 +96,7 @@ def test_a_killed_worker_loses_and_doubles_no_letter(house: House, settings: Any
     outbox.queue_late()
     assert (queueing.work(), sent_to(), Letter.objects.count()) == ([], [TOM] * 3, 1)
     settings.EMAIL_BACKEND = backend
-    with time_machine.travel(timezone.now() + outbox.TURN):
+    with time_machine.travel(timezone.now() + turns.LONGEST):
         outbox.queue_late()
         queueing.work()
     assert (sent_to(), Letter.objects.count()) == ([*[TOM] * 3, EVE], 0)

@@ -2,6 +2,7 @@
 
 import socket
 import ssl
+import time
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,16 @@ NOT_PUBLIC = (
     *("127.0.0.1", "10.1.2.3", "172.16.0.1", "192.168.0.1", "169.254.169.254", "100.64.0.1", "0.1.2.3", "224.0.0.1"),
     *("255.255.255.255", "240.0.0.1", "192.0.2.1", "198.18.0.1", "::1", "::", "fe80::1", "fe80::1%eth0", "fc00::1"),
     *("ff02::1", "ff0e::1", "fec0::1", "2001:db8::1", "::ffff:127.0.0.1", "::ffff:a9fe:a9fe", "::127.0.0.1"),
-    *("64:ff9b::7f00:1", "64:ff9b::10.0.0.1", "64:ff9b:1::1", "2002:7f00:1::", "2001:0:4136:e378::"),
+    *(
+        "192.0.0.192",
+        "192.0.0.9",
+        "::ffff:192.0.0.192",
+        "64:ff9b::7f00:1",
+        "64:ff9b::10.0.0.1",
+        "64:ff9b:1::1",
+        "2002:7f00:1::",
+        "2001:0:4136:e378::",
+    ),
 )
 
 
@@ -68,6 +78,15 @@ def test_a_name_that_changes_after_the_check_is_not_looked_up_again(
         assert problem == "The server could not be reached, or it closed the connection."
         assert resolver.connected == [PUBLIC[0]]
         assert server.requests == []
+
+
+def test_a_resolver_that_does_not_answer_has_the_deadline_of_the_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch, HookServer() as server:
+        patch.setattr(posting, "SECONDS", 0.6)
+        patch.setattr(socket, "getaddrinfo", lambda *_, **__: server.is_ended.wait(4))
+        start = time.monotonic()
+        assert posting.post("https://hooks.test/", b"{}", {}) == "The server did not answer within 1 seconds."
+        assert time.monotonic() - start < 2
 
 
 def test_the_certificate_is_checked_for_the_name_and_the_host_is_the_name(

@@ -16,9 +16,10 @@ from django.urls import reverse
 from django.utils import timezone
 
 from config import keyring
-from config.queue import SEND_WEBHOOKS
+from config.queue import SEND_WEBHOOKS, SWEEP, put
+from memory.agents import lifecycle
 from memory.errors import Invalid
-from memory.models import Agent, Tenant
+from memory.models import Agent, Tenant, Turn
 from refinement.notices import attention, posting, webhooks
 from refinement.notices.models import Delivery, OverBudget, Webhook
 from tests import queueing, refining, steps
@@ -26,6 +27,7 @@ from tests.commands.test_guides import blocks
 from tests.hooks import HookServer, Received, deliver, fail, wait
 from tests.privacy import logbook
 from tests.privacy.marker import MARKER
+from tests.steps import ME
 
 pytestmark = pytest.mark.database
 DAY = timedelta(hours=24)
@@ -53,7 +55,7 @@ def test_a_failed_session_sends_a_signed_message_without_content(ada: Agent, ser
     secret = webhooks.configure(ada.tenant, server.url)
     steps.remember(ada, f"{MARKER} likes tea")
     session = fail(ada)
-    assert deliver() == ["sent"]
+    assert deliver() == ["done"]
     [received] = server.requests
     assert received.headers["webhook-signature"].split() == signatures(secret, received)
     assert abs(int(received.headers["webhook-timestamp"]) - timezone.now().timestamp()) < 60
@@ -151,7 +153,7 @@ def test_a_message_is_tried_again_for_a_day_with_growing_pauses(ada: Agent, serv
     fail(ada)
     wait(DAY)
     server.status = 200
-    assert deliver() == ["sent"]
+    assert deliver() == ["done"]
     assert webhooks.of(ada.tenant).problem == ""
 
 
@@ -199,8 +201,9 @@ def test_a_message_survives_a_killed_worker(ada: Agent) -> None:
         assert len(server.requests) == 1
         server.act = lambda _: None
         assert deliver() == ["taken"], "the queue delivers the task of the dead worker again"
-        Webhook.objects.update(wait_until=timezone.now())
-        assert deliver() == ["sent"]
+        for model in (Webhook, Turn):
+            model.objects.update(wait_until=timezone.now())
+        assert deliver() == ["done"]
         first, second = server.requests
         assert (first.headers["webhook-id"], first.body) == (second.headers["webhook-id"], second.body)
         assert not Delivery.objects.exists()
@@ -214,7 +217,7 @@ def test_a_tenants_dead_server_has_one_attempt_and_delays_nobody(ada: Agent, bob
             fail(ada)
         fail(bob)
         fail(bob)
-        assert sorted(deliver()) == ["put_off", "sent"]
+        assert deliver() == ["put_off", "done"]
         assert (len(dead.requests), len(server.requests)) == (1, 2)
         assert deliver() == []
         wait(DAY)
@@ -222,15 +225,31 @@ def test_a_tenants_dead_server_has_one_attempt_and_delays_nobody(ada: Agent, bob
         assert Delivery.objects.count() == 0, "all are older than a day"
 
 
-def test_one_worker_at_a_time_delivers_for_a_tenant(ada: Agent, server: HookServer) -> None:
-    webhooks.configure(ada.tenant, server.url)
-    fail(ada)
-    turn = webhooks.of(ada.tenant).turn
-    for _ in range(2):
-        webhooks.queue_late()
-    assert [numbers for name, numbers in queueing.waiting() if name == SEND_WEBHOOKS] == [(ada.tenant_id, turn + 1)]
-    assert [webhooks.send(ada.tenant_id, turn + 1) for _ in range(2)] == ["sent", "taken"]
-    assert len(server.requests) == 1
+def test_servers_that_hang_delay_others_for_one_attempt_of_one_worker(
+    bob: Agent, server: HookServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(posting, "SECONDS", 0.1)
+    others = [lifecycle.create(f"evil{number}", "eve", model="builtin/dedupe", actor=ME)[0] for number in range(3)]
+    for agent in (*others, bob):
+        webhooks.configure(agent.tenant, server.url)
+        fail(agent)
+    deliver()
+    with HookServer(act=lambda _: hangs.is_ended.wait(5)) as hangs:
+        for attempt in range(3):
+            for agent in others:
+                webhooks.configure(agent.tenant, hangs.url)  # a new address does not get them ahead of bob
+            fail(bob)
+            deliver()
+            for agent in (*others, bob):
+                fail(agent)
+            webhooks.queue_late()
+            put(SWEEP)
+            assert [name for name, _ in queueing.waiting()] == [SEND_WEBHOOKS, SWEEP], "one task of all tenants"
+            queueing.carry_out(queueing.take())
+            assert [name for name, _ in queueing.waiting()] == [SWEEP, SEND_WEBHOOKS], "after one failure"
+            assert (len(server.requests), len(hangs.requests)) == (6 + 2 * attempt, 1 + attempt), "bob is first"
+            Delivery.objects.all().delete()
+            queueing.work()
 
 
 def test_a_webhook_with_a_bad_address_is_refused(ada: Agent, settings: Any) -> None:
@@ -243,6 +262,7 @@ def test_a_webhook_with_a_bad_address_is_refused(ada: Agent, settings: Any) -> N
         "https://a.test\\@b",
         "https://a:0/",
     ]
+    bad += ["https://2130706433/", "https://0x7f.1/", "https://127.0.0.1./", "https://1572395042/"]
     bad += ["http://a.test/", "https://127.0.0.1/", "https://[::1]/", "https://[::ffff:10.0.0.1]/", "https://a.test/\n"]
     for url in bad:
         with pytest.raises(Invalid):
