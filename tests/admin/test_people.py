@@ -5,11 +5,13 @@ from urllib.parse import urlencode
 
 import pytest
 from django.db.models import Q
+from django.forms.models import model_to_dict
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
 from audit.models import AccessRequest, State
+from memory.access import roles, tenants
 from memory.accounts import memberships, people
 from memory.admin.base.forms import AdminForm
 from memory.errors import LastOwner, NotAllowed, NotFound
@@ -20,7 +22,7 @@ from refinement.llm.base import Usage
 from refinement.notices.models import Webhook
 from tests import refining
 from tests.admin import reading
-from tests.admin.actions import confirm, html, messages_of, post
+from tests.admin.actions import confirm, html, messages_of, post, state_of
 from tests.admin.conftest import Enter, Staff, code, enrolled, sign_in
 from tests.conftest import House
 from tests.members import join
@@ -111,6 +113,58 @@ def test_who_is_removed_while_their_action_waits_for_the_agent_does_nothing(
         said = messages_of(confirm(client, name, house.ada, **WAITING[name]))
     assert "Your role in this tenant has changed, so nothing was done." in said
     assert fresh(house.ada).audit_seq == entries
+
+
+def test_who_is_removed_while_their_action_waits_for_the_tenant_does_nothing(
+    staff: Staff, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    member("second@acme.test", "owner")
+    tenants.issue_key("acme")
+    lock = roles.lock
+
+    def slow(tenant_id: int) -> Tenant:
+        for own in Membership.objects.filter(person=staff["owner"]):
+            memberships.set_role(own.tenant_id, own.person_id, None)
+        return lock(tenant_id)
+
+    monkeypatch.setattr(roles, "lock", slow)
+    said = messages_of(confirm(client, "revoke_key", TenantKey.objects.get()))
+    assert "Your role in this tenant has changed" in said
+    assert TenantKey.objects.get().revoked_at is None
+
+
+@pytest.mark.parametrize("name", ["change_settings", "add_tenant"])
+def test_a_superuser_who_is_deactivated_while_their_form_waits_changes_no_tenant(
+    name: str, staff: Staff, enter: Enter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, other = enter("superuser"), enrolled("root2@service.test", is_superuser=True)
+    is_valid, before = AdminForm.is_valid, state_of(Tenant)
+
+    def slow(form: AdminForm) -> bool:
+        people.set_active(staff["superuser"], other, is_active=False)
+        return is_valid(form)
+
+    monkeypatch.setattr(AdminForm, "is_valid", slow)
+    address = reverse(f"admin:memory_tenant_{name}", args=[acme().pk] if name == "change_settings" else [])
+    values = {field: str(value) for field, value in model_to_dict(acme()).items() if value is not None}
+    assert client.post(address, values | {"name": "Other", "slug": "other"}).status_code == 200
+    assert state_of(Tenant) == before
+
+
+def test_a_form_that_waits_while_the_password_changes_does_nothing(
+    staff: Staff, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody else may have sent it, who has the old session."""
+    is_valid = AdminForm.is_valid
+
+    def slow(form: AdminForm) -> bool:
+        people.set_password(Person.objects.get(pk=staff["owner"].pk), "a long new password 7")
+        return is_valid(form)
+
+    monkeypatch.setattr(AdminForm, "is_valid", slow)
+    page = html(client.post(reverse("admin:memory_tenantkey_add_key"), {"tenant": str(acme().pk), "label": "a"}))
+    assert "or you may no longer do this in it" in page
+    assert not TenantKey.objects.exists()
 
 
 def test_an_owner_changes_a_role(staff: Staff, client: Client) -> None:

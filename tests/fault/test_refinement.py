@@ -11,14 +11,18 @@ import pytest
 from django.core.management import call_command
 
 from memory.access.authentication import agent_named
+from memory.agents import rule_changes
+from memory.consent import erasure, redaction, requests
 from memory.models import Agent, Memory
 from refinement import loop
 from refinement import session as sessions
 from refinement.models import Outcome, RefinementSession
+from refinement.providers import Availability
 from tests.fault.whole_sessions import DONE, EACH_PROTOCOL, Play, assert_ended_well, ending
 from tests.model_server import BAD_JSON, Action, Broken, Call, Cut, ModelServer, Say, Script, Slow, Spent, Status, Turn
-from tests.refining import change, fill, notice, protected
-from tests.steps import active, fresh, row, says
+from tests.refining import change, fill, filler, notice, protected
+from tests.rules import recordings
+from tests.steps import ME, PERSON, active, fresh, remember, row, says
 
 _SHOPS = ("bakery", "library", "pharmacy", "garage", "market", "cinema", "florist", "tailor", "butcher", "post office")
 _FACTS = (
@@ -277,3 +281,57 @@ def test_a_worker_stops_when_its_session_is_abandoned(play: Play, ada: Agent) ->
 
     session = play([[Call("delete_memory", {"id": number}) for number in (1, 2, 3)]], report=abandon)
     assert (ending(session), session.deleted) == ((Outcome.ABANDONED, "lease_expired"), 1)
+
+
+def redact(agent: Agent) -> None:
+    redaction.redact(fresh(agent), requests.ask_redaction(fresh(agent), [1], PERSON, reason="x").number, ME)
+
+
+def erase(agent: Agent) -> None:
+    erasure.erase(fresh(agent), requests.ask_erasure(fresh(agent), PERSON, reason="x").number, ME)
+
+
+STOPS: dict[str, Callable[[Agent], object]] = {
+    "redaction": redact,
+    "erasure": erase,
+    "memory_disabled": lambda agent: rule_changes.change(fresh(agent), PERSON, enabled=False),
+    "category_disabled": lambda agent: recordings.off(agent, "technical"),
+}
+
+
+@pytest.mark.parametrize("reason", STOPS)
+def test_a_call_is_not_tried_again_after_its_texts_were_removed(
+    reason: str, ada: Agent, provider: str, serve: Callable[[Script], ModelServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remember(ada, "The spare key hangs behind the door.", "Bob likes tea.", category="technical")
+    change(ada, model=f"{provider}/scripted")
+    server, failed = serve([Status(503), DONE]), Availability.failed
+
+    def then_remove(availability: Availability, *args: Any, **options: Any) -> None:
+        failed(availability, *args, **options)
+        STOPS[reason](ada)
+
+    monkeypatch.setattr(Availability, "failed", then_remove)
+    session = loop.refine(fresh(ada), trigger="manual")
+    assert (len(server.requests), ending(session)) == (1, (Outcome.INCOMPLETE, reason))
+
+
+def test_a_category_that_is_switched_off_is_in_no_later_batch(
+    ada: Agent, provider: str, serve: Callable[[Script], ModelServer], settings: Any
+) -> None:
+    settings.BATCH_TOKENS = 120
+    fill(ada, 4, 80)
+    remember(ada, f"The spare key hangs behind the door. {filler(60, 99)}", category="technical")
+    change(ada, model=f"{provider}/scripted")
+    server = serve(lambda _: DONE)
+    said: list[str] = []
+
+    def report(line: str) -> None:
+        if line.startswith("complete_refinement") and not said:
+            recordings.off(ada, "technical")
+            said.append(line)
+
+    session = loop.refine(fresh(ada), trigger="manual", report=report)
+    assert said
+    assert ending(session) == (Outcome.INCOMPLETE, "category_disabled")
+    assert len(server.requests) == 1

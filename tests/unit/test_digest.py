@@ -1,7 +1,7 @@
 """The digest by mail: who gets it, what it lists, and that it comes once in a period."""
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from django.utils import timezone
 from audit.consent import LAPSES
 from audit.models import AccessRequest
 from config.queue import SEND_DIGESTS, SEND_WEBHOOKS, Stopped
+from memory.accounts import people
 from memory.agents import lifecycle
 from memory.models import Agent, Digest, Person
 from refinement import tasks
@@ -21,6 +22,7 @@ from refinement.notices import attention, digest, webhooks
 from refinement.notices.models import OverBudget
 from tests import queueing, refining, steps
 from tests.access_requests import ask
+from tests.admin.conftest import enrolled
 from tests.hooks import fail
 from tests.members import join
 from tests.privacy.marker import MARKER
@@ -154,6 +156,23 @@ def test_a_worker_that_is_killed_while_it_sends_causes_no_second_mail(pat: Perso
     settings.EMAIL_BACKEND = real
     assert len(mail.outbox) == 1
     assert len(send()) == 1, "the mail of the killed worker, and no other"
+
+
+def test_who_is_deactivated_while_earlier_mails_are_sent_gets_none(
+    pat: Person, ada: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail(ada)
+    root = enrolled("root@acme.test", is_superuser=True)
+    due = digest._due
+
+    def late(now: datetime) -> list[Person]:
+        found = list(due(now))
+        people.set_active(pat, root, is_active=False)
+        return found
+
+    monkeypatch.setattr(digest, "_due", late)
+    assert digest.send_due() == "sent"
+    assert mail.outbox == []
 
 
 def test_a_mail_that_the_server_refuses_is_sent_an_hour_later(pat: Person, ada: Agent, settings: Any) -> None:

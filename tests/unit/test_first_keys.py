@@ -13,7 +13,7 @@ from audit.models import AuditEntry, Change
 from memory.access.authentication import agent_key, prefix_of
 from memory.agents import lifecycle
 from memory.consent import claims
-from memory.errors import AgentConsentRequired
+from memory.errors import AgentConsentRequired, Invalid
 from memory.run_log import runs
 from memory.writing import edits
 from refinement import gc
@@ -38,6 +38,13 @@ def test_a_silo_in_use_gets_no_first_key_although_sql_hides_its_memories(house: 
     Change.objects.filter(agent_id=house.ada.pk).update(agent_id=house.bob.pk, seq=99)
     with pytest.raises(AgentConsentRequired):
         lifecycle.first_key(fresh(house.ada), ME)
+
+
+def test_first_keys_cannot_be_issued_without_end(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lifecycle, "MOST_UNUSED", 3)
+    lifecycle.first_key(house.ada, OPERATOR)
+    with pytest.raises(Invalid, match="Create another agent"):
+        lifecycle.first_key(fresh(house.ada), OPERATOR)
 
 
 def test_after_a_claim_gc_calls_no_model_that_the_agents_side_did_not_name(

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from django.core import mail
+from django.db.models.signals import post_init
 from django.utils import timezone
 
 from audit.models import AuditEntry
@@ -102,6 +103,17 @@ def test_only_the_agents_side_ends_the_last_key(house: House) -> None:
     key = lifecycle.issue_key(fresh(house.ada), ME)
     lifecycle.revoke_key(fresh(house.ada), prefix_of(house.ada_key), PERSON)
     assert is_key_of(house.ada, key)
+
+
+def test_ended_keys_are_not_read(house: House) -> None:
+    for _ in range(20):
+        lifecycle.revoke_key(fresh(house.ada), prefix_of(lifecycle.issue_key(fresh(house.ada), ME)), ME)
+    read: list[Any] = []
+    note = lambda **_: read.append(1)  # noqa: E731
+    post_init.connect(note, sender=AgentKey)
+    lifecycle.issue_key(fresh(house.ada), ME)
+    post_init.disconnect(note, sender=AgentKey)
+    assert len(read) == 3, "the new row before and after it is stored, and the first key"
 
 
 def test_sql_cannot_let_others_end_the_last_key(house: House) -> None:

@@ -17,7 +17,7 @@ from memory.models import Agent, Memory, Person
 from memory.run_log import runs
 from memory.time_machine.rollback import What, roll_back
 from memory.writing import operations
-from refinement import gc_logs, gc_reports
+from refinement import gc, gc_logs, gc_reports
 from refinement.models import GcReport
 from tests.admin.reading import asking, granted, reads
 from tests.claiming import claim
@@ -216,6 +216,26 @@ def test_a_redaction_during_the_call_withdraws_the_report(logged: Agent, server:
     assert (ran.code, MARKER in ran.out) == (0, False)
     assert "Withdrawn: content was redacted during the analysis, and the report may quote it." in ran.out
     assert is_withdrawn(GcReport.objects.get())
+
+
+@pytest.mark.parametrize("stop", ["redaction", "memory off"])
+def test_nothing_is_sent_after_a_removal_while_the_text_was_made(
+    stop: str, logged: Agent, server: ModelServer, key: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = gc._request
+
+    def late(*args: Any, **options: Any) -> Any:
+        if stop == "redaction":
+            number = requests.ask_redaction(fresh(logged), [1], PERSON, reason="request by Ann").number
+            redaction.redact(fresh(logged), number, RUNTIME)
+        else:
+            rule_changes.change(fresh(logged), PERSON, enabled=False)
+        return make(*args, **options)
+
+    monkeypatch.setattr(gc, "_request", late)
+    ran = run("gc", "ada")
+    said = "content was redacted meanwhile" if stop == "redaction" else "does not have memory enabled"
+    assert (server.requests, said in ran.err) == ([], True)
 
 
 @pytest.mark.django_db(transaction=True)
