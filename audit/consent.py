@@ -157,9 +157,11 @@ def open_and_active(rows: QuerySet[AccessRequest]) -> tuple[int, int]:
     return found["opened"], found["active"]
 
 
-def requests(agent_id: int, since: int = 1) -> dict[int, Request]:
-    """The requests in an agent's trail, in order, beginning with entry `since`. The keys are their numbers."""
-    return _built(AuditEntry.objects.filter(CONSENT, agent_id=agent_id, seq__gte=since).order_by("seq"))
+def requests(agent_id: int, since: int = 1, *, with_access: bool = True) -> dict[int, Request]:
+    """The requests in an agent's trail, in order, beginning with entry `since`. The keys are their numbers. Without
+    `with_access`, requests to read are left out. There can be thousands."""
+    entries = AuditEntry.objects.filter(CONSENT, agent_id=agent_id, seq__gte=since).order_by("seq")
+    return _built(entries if with_access else entries.exclude(operation__startswith="access"))
 
 
 def waiting_removals(agents: QuerySet[Any]) -> dict[tuple[int, str], list[Request]]:

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 from django.contrib.admin import site
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
@@ -167,6 +169,13 @@ def test_the_number_of_queries_does_not_grow_with_the_rows(
     for model, pk in [*pages, (Agent, house.ada.pk)]:
         with django_assert_max_num_queries(30):
             assert client.get(address_of(model, "change", pk)).status_code == 200
+
+
+def test_the_page_of_an_agent_reads_its_requests_once_and_those_to_read_never(house: House, client: Client) -> None:
+    with CaptureQueriesContext(connection) as queries:
+        assert client.get(address_of(Agent, "change", house.ada.pk)).status_code == 200
+    read = [each["sql"] for each in queries if "'change_proposed'" in each["sql"]]
+    assert ["LIKE 'access%'" in sql for sql in read] == [True]
 
 
 # --- error pages: they do not depend on what exists
