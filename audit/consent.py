@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import Count, F, Q, QuerySet, Window
-from django.db.models.functions import RowNumber
+from django.db.models import Count, F, Q, QuerySet, Sum, TextField, Window
+from django.db.models.functions import Cast, Length, RowNumber
 from django.utils import timezone
 
 from audit import guards, verify
@@ -35,6 +35,7 @@ REMOVALS = (Operation.REDACTION_REQUESTED, Operation.ERASURE_REQUESTED)
 OPEN = (State.REQUESTED, State.OPEN)
 _REMOVING = (*REMOVALS, Operation.REDACTED, Operation.ERASED, Operation.REQUEST_DECLINED)
 _MOST_READ = 200  # entries of an agent, for a page about many agents
+_MOST_CHARACTERS = 1_000_000  # of their details; that of a redaction has the digests of all that was removed
 _COUNTED = (Operation.ACCESS_REQUESTED, PROPOSAL, *REMOVALS, *STEPS, Operation.CLAIMED)
 
 _BY_SERVICE = (State.LAPSED, State.REPLACED)  # nobody decided
@@ -157,17 +158,21 @@ def open_and_active(rows: QuerySet[AccessRequest]) -> tuple[int, int]:
     return found["opened"], found["active"]
 
 
-def requests(agent_id: int, since: int = 1) -> dict[int, Request]:
-    """The requests in an agent's trail, in order, beginning with entry `since`. The keys are their numbers."""
-    return _built(AuditEntry.objects.filter(CONSENT, agent_id=agent_id, seq__gte=since).order_by("seq"))
+def requests(agent_id: int, since: int = 1, *, with_access: bool = True) -> dict[int, Request]:
+    """The requests in an agent's trail, in order, beginning with entry `since`. The keys are their numbers. Without
+    `with_access`, requests to read are left out. There can be thousands."""
+    entries = AuditEntry.objects.filter(CONSENT, agent_id=agent_id, seq__gte=since).order_by("seq")
+    return _built(entries if with_access else entries.exclude(operation__startswith="access"))
 
 
 def waiting_removals(agents: QuerySet[Any]) -> dict[tuple[int, str], list[Request]]:
     """The open requests to remove content, by the ids and labels of the agents. For lists only: of each agent, this
-    reads the newest 200 entries about removals, and does not verify them."""
+    reads the newest 200 entries about removals, with a million characters at most, and does not verify them."""
     entries = AuditEntry.objects.filter(CONSENT, agent_id__in=agents.values("pk"), operation__in=_REMOVING)
-    place = Window(RowNumber(), partition_by=F("agent_id"), order_by=F("seq").desc())
-    newest = entries.annotate(place=place).filter(place__lte=_MOST_READ)
+    newest_first: Any = {"partition_by": F("agent_id"), "order_by": F("seq").desc()}
+    size = Window(Sum(Length(Cast("detail", TextField()))), **newest_first)
+    placed = entries.annotate(place=Window(RowNumber(), **newest_first), size=size)
+    newest = placed.filter(place__lte=_MOST_READ, size__lte=_MOST_CHARACTERS)
     by_agent = defaultdict(list)
     for entry in newest.defer("sealed").order_by("seq"):
         by_agent[entry.agent_id, entry.agent_label].append(entry)

@@ -27,10 +27,13 @@ def _place_of_exception(_: Any, __: str, event: EventDict) -> EventDict:
 
 
 def _no_request_line(_: Any, __: str, event: EventDict) -> EventDict:
-    """Remove the path and headers from Django's own log lines, because they may contain anything."""
+    """Remove the path and headers from Django's own log lines, because they may contain anything. Remove the place of
+    the exception with which a request was refused, because this is not a fault of the service."""
     record = event.get("_record")
     if record is not None and record.name.startswith(("django.request", "django.security", "django.server")):
         event["event"] = f"HTTP {record.status_code}" if hasattr(record, "status_code") else "a request was refused"
+        if getattr(record, "status_code", 500) < 500:
+            event.pop("exc_info", None)
         request: Any = getattr(record, "request", None)
         if getattr(request, "method", None):
             event["method"], event["route"] = method_and_route(request)

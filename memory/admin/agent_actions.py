@@ -11,6 +11,7 @@ from config.wording import several
 from memory.access.roles import Action
 from memory.admin.base.actions import MAX_LISTED, AdminAction, Result
 from memory.admin.base.permissions import actor_of
+from memory.admin.removal import open_proposal
 from memory.agents import lifecycle, rule_changes
 from memory.consent import requests
 from memory.errors import NotOpen
@@ -183,11 +184,11 @@ class WithdrawProposal(AdminAction):
     name, label, needs = "withdraw_proposal", "Withdraw the proposal", Action.CONFIGURE
 
     def is_offered(self, row: Agent) -> bool:
-        return bool(row.wrapped_key) and requests.open_proposal(row) is not None
+        return bool(row.wrapped_key) and open_proposal(row) is not None
 
     def may(self, page: Any, request: HttpRequest, row: Agent) -> bool:
         """Whether the person may withdraw the open proposal. Only its proposer may withdraw it."""
-        proposal = requests.open_proposal(row)
+        proposal = open_proposal(row)
         is_others = proposal is not None and not requests.is_own(proposal, actor_of(request.user))
         return super().may(page, request, row) and not is_others
 

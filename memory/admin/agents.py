@@ -301,7 +301,7 @@ def _first_key_page(request: HttpRequest, agent: Agent, key: str, back: str) -> 
 
 def _waiting(agent: Agent) -> Iterator[SafeString]:
     """What waits for a decision of the agent's side."""
-    if proposal := requests.open_proposal(agent):
+    if proposal := removal.open_proposal(agent):
         what = "; ".join(wording.proposed(proposal.proposed))
         text = "A change is proposed: {}. Until {}, {} can accept it."
         yield format_html(text, what, moment(proposal.decide_until), who_decides(agent))

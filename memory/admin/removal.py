@@ -9,7 +9,7 @@ from django import forms
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from audit.consent import REMOVALS, Request
+from audit.consent import PROPOSAL, REMOVALS, Request
 from audit.models import ActorKind, State
 from audit.trail import Actor
 from config.templatetags.moments import moment
@@ -126,7 +126,7 @@ class Withdraw(AdminAction):
     name, label, needs = "withdraw_removals", "Withdraw removal requests", Action.REMOVE
 
     def is_offered(self, row: Agent) -> bool:
-        return bool(requests.waiting(row, *REMOVALS))
+        return any(each.is_removal and each.state == State.OPEN for each in requests_of(row))
 
     def preview(self, rows: Sequence[Agent]) -> Iterable[str]:
         for row in rows:
@@ -158,9 +158,21 @@ def _who_decides(agent: Agent) -> str:
     return f"Next, {who_decides(agent)} decides."
 
 
+def requests_of(agent: Agent) -> list[Request]:
+    """The proposals and the removal requests of a page's agent. A page reads them once."""
+    found: list[Request] | None = vars(agent).get("_requests")
+    if found is None:
+        found = vars(agent)["_requests"] = requests.present(agent, PROPOSAL, *REMOVALS)
+    return found
+
+
+def open_proposal(agent: Agent) -> Request | None:
+    return next((each for each in requests_of(agent) if each.operation == PROPOSAL and each.state == State.OPEN), None)
+
+
 def status(agent: Agent) -> SafeString | None:
     """One line about the open removal requests. If no request is open, the line is about the last decided request."""
-    found = requests.present(agent, *REMOVALS)
+    found = [each for each in requests_of(agent) if each.is_removal]
     opened = [each for each in found if each.state == State.OPEN]
     if not opened:
         return _last_settled(agent, found)

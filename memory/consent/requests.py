@@ -236,8 +236,9 @@ def find(agent: Agent, number: int, *operations: str) -> Request:
 
 def present(agent: Agent, *operations: str, since: int = 1) -> list[Request]:
     """The requests in their present state, oldest first. Only these operations count."""
-    now, found = clock(agent), consent.requests(agent.pk, since).values()
-    return [each.at(now) for each in found if each.operation in operations]
+    now, with_access = clock(agent), Operation.ACCESS_REQUESTED in operations
+    found = consent.requests(agent.pk, since, with_access=with_access)
+    return [each.at(now) for each in found.values() if each.operation in operations]
 
 
 def waiting(agent: Agent, *operations: str) -> list[Request]:

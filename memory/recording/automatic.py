@@ -13,7 +13,8 @@ from typing import Any
 
 import structlog
 from django.db import OperationalError
-from django.db.models import Count, F, OuterRef, Q, QuerySet, Subquery
+from django.db.models import Count, F, OuterRef, Q, QuerySet, Subquery, Window
+from django.db.models.functions import Random, RowNumber
 from django.utils import timezone
 
 from audit.models import AuditEntry, Operation
@@ -45,24 +46,29 @@ def attempt(agent_id: int, act: Callable[[], object], work: str) -> bool:
 
 
 RECORDING = Actor.system("recording")
-SESSIONS_AT_ONCE = 200  # sessions
+SESSIONS_AT_ONCE = 200  # sessions of all agents
+SESSIONS_OF_AN_AGENT = 10  # in one run
 # The stored rules have this text if the setting is off. An agent whose rules have this text elsewhere is skipped, too.
 # The previous session of this agent ends when the next session begins.
 _UNBOUNDED = '"session_boundary_detection": false'
 
 
 def end_quiet() -> int:
-    """End the sessions that have become quiet, and return how many ended. A task calls this every five minutes. One
-    query finds the sessions. The most recent sessions come first, so that a session that cannot be ended does not block
-    others."""
-    found = list(_due()[:SESSIONS_AT_ONCE])
-    return sum(attempt(each.agent_id, partial(_ended, each), "end of a quiet session") for each in found)
+    """End sessions that have become quiet, and return how many ended. A task calls this every five minutes. One query
+    finds the sessions."""
+    return sum(attempt(each.agent_id, partial(_ended, each), "end of a quiet session") for each in _due())
 
 
 def _due() -> QuerySet[RecordedSession]:
+    """A few quiet sessions of each agent. They are chosen at random, so that sessions that cannot be ended do not block
+    others of the same agent."""
     open_ones = RecordedSession.objects.filter(ended_at=None, last_at__lte=timezone.now() - sessions.QUIET)
     able = open_ones.filter(agent__memory_enabled=True).exclude(agent__wrapped_key=b"")
-    return able.exclude(agent__rules__contains=_UNBOUNDED).select_related("agent__tenant").order_by("-last_at", "-pk")
+    place = Window(RowNumber(), partition_by=F("agent_id"), order_by=Random())
+    placed = able.exclude(agent__rules__contains=_UNBOUNDED).annotate(place=place)
+    chosen = placed.filter(place__lte=SESSIONS_OF_AN_AGENT).order_by("place", Random()).values("pk")
+    found = RecordedSession.objects.filter(pk__in=chosen[:SESSIONS_AT_ONCE])
+    return found.select_related("agent__tenant").order_by("pk")
 
 
 def _ended(found: RecordedSession) -> bool:

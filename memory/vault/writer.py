@@ -5,7 +5,8 @@ version of the memory that was written. After an error, the number of the last s
 edit or a worker retries all changes after this entry. Files that are up to date are skipped.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+import time
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
@@ -31,6 +32,7 @@ from memory.vault.files import Files
 from memory.vault.layout import Line
 
 CAUGHT_UP_AT_ONCE = 100  # vaults
+MOST_SECONDS = 5  # after which no other vault is synced; a locked vault takes a second
 RETRY_AFTER = timedelta(minutes=1)  # between two retries by edits after an error; a worker can retry earlier
 _ANOTHER_VAULT = "The vault path of this agent has changed. Try again.", "the vault path has changed"
 
@@ -74,14 +76,23 @@ def _note_fault(agent_id: int, reason: str) -> None:
 
 def catch_up() -> None:
     """Sync the vaults that need a sync. Workers call this function. Vaults that are behind and have no error come
-    first. Then come the vaults with an error, the oldest error first. Vaults with an emptied folder come last."""
+    first. Then come the vaults with an error, the oldest error first. Vaults with an emptied folder come last.
+    They have a time limit of their own, so that locked vaults do not block them."""
     vault = Q(vault__isnull=True) | Q(vault__seq__lt=F("audit_seq")) | ~Q(vault__fault="")
     behind = Agent.objects.filter(vault, ~Q(vault_path="")).order_by(F("vault__fault_at").asc(nulls_first=True), "pk")
     late = list(behind.values_list("pk", flat=True)[:CAUGHT_UP_AT_ONCE])
     others = Agent.objects.exclude(vault_path="").exclude(pk__in=late).order_by("pk").values_list("pk", "vault_path")
     emptied = (pk for pk, path in others.iterator() if Path(path).is_dir() and not Path(path, LOCK).exists())
-    for agent_id in [*late, *islice(emptied, CAUGHT_UP_AT_ONCE - len(late))]:
+    for agents in (late, islice(emptied, CAUGHT_UP_AT_ONCE)):
+        _sync_in_time(agents)
+
+
+def _sync_in_time(agents: Iterable[int]) -> None:
+    until = time.monotonic() + MOST_SECONDS
+    for agent_id in agents:
         try_sync(agent_id)
+        if time.monotonic() >= until:
+            return
 
 
 def sync(agent: Agent, edited: Sequence[int] = ()) -> None:

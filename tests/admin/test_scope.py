@@ -1,12 +1,15 @@
 """The admin shows only rows of a person's tenants, and never the content of a memory."""
 
 import itertools
+import logging
 import re
 from typing import Any
 
 import pytest
 from django.contrib.admin import site
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
@@ -23,6 +26,7 @@ from tests.admin.actions import html, messages_of
 from tests.admin.conftest import Enter
 from tests.conftest import House
 from tests.members import join
+from tests.privacy import logbook
 from tests.privacy.marker import MARKER
 from tests.steps import fresh
 
@@ -169,6 +173,13 @@ def test_the_number_of_queries_does_not_grow_with_the_rows(
             assert client.get(address_of(model, "change", pk)).status_code == 200
 
 
+def test_the_page_of_an_agent_reads_its_requests_once_and_those_to_read_never(house: House, client: Client) -> None:
+    with CaptureQueriesContext(connection) as queries:
+        assert client.get(address_of(Agent, "change", house.ada.pk)).status_code == 200
+    read = [each["sql"] for each in queries if "'change_proposed'" in each["sql"]]
+    assert ["LIKE 'access%'" in sql for sql in read] == [True]
+
+
 # --- error pages: they do not depend on what exists
 
 
@@ -194,6 +205,14 @@ def test_missing_forbidden_and_bad_requests_get_plain_error_pages(house: House, 
     ):
         assert are_one_error_page([bad], 400)
         assert ("ALLOWED_HOSTS" in html(bad)) == is_about_hosts
+
+
+def test_a_refused_address_is_logged_without_a_stack(house: House, client: Client) -> None:
+    lists = "/admin/memory/agent/"
+    for address, status in {f"{lists}?_to_field=x": 400, f"{lists}?{'a=1&' * 1_001}": 400, f"{lists}add/": 403}.items():
+        with logbook.kept(logging.INFO) as log:
+            assert client.get(address).status_code == status
+        assert (f"HTTP {status}" in log.text, '"at"' in log.text) == (True, False)
 
 
 def test_an_unknown_filter_is_removed_from_the_address(client: Client) -> None:

@@ -216,6 +216,19 @@ def test_a_locked_vault_does_not_block_other_vaults(eve: Agent, root: Path) -> N
     assert [path.read_text().count("of fay") > 0 for path in files(fay)] == [True]
 
 
+def test_locked_vaults_take_turns(eve: Agent, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("memory.vault.base.PATIENCE", 0.01)
+    monkeypatch.setattr(vault_writer, "MOST_SECONDS", 0, raising=False)
+    fay, tried = create(root, "fay"), []
+    with vault_writer.opened(eve), vault_writer.opened(fay):
+        for agent in (eve, fay):
+            remember(agent, "tea")
+        for _ in range(4):
+            vault_writer.catch_up()
+            tried.append(Vault.objects.latest("fault_at").agent_id)
+    assert tried == [eve.pk, fay.pk] * 2
+
+
 def test_another_process_waits_for_the_lock(eve: Agent) -> None:
     with vault_writer.opened(eve):
         process = start(eve.pk, 1, 1)

@@ -30,7 +30,7 @@ def test_quiet_sessions_of_all_projects_get_their_memories(ada: Agent) -> None:
     silent()
     tasks.close_stale()
     assert [each.ended_at is not None for each in sessions(ada)] == [True, True]
-    assert [each.memory for each in sessions(ada)] == [memory.number for memory in of_category(ada, "session")][::-1]
+    assert [each.memory for each in sessions(ada)] == [memory.number for memory in of_category(ada, "session")]
     assert "Which ferry?" in text_of(ada, sessions(ada)[0].memory)
     assert last_entry(ada).actor_label == "recording"
     assert problems(ada) == []
@@ -95,6 +95,30 @@ def test_sessions_without_boundaries_do_not_block_others(
     silent(60, agent=bob)
     assert end_quiet() == 1
     assert (sessions(ada)[0].ended_at, sessions(bob)[0].ended_at is None) == (None, False)
+
+
+@pytest.mark.database
+def test_many_quiet_sessions_of_an_agent_do_not_block_others(
+    ada: Agent, bob: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(automatic, "SESSIONS_AT_ONCE", 2)
+    for number in range(3):
+        talk(ada, project=f"p{number}")
+    talk(bob)
+    silent(31, agent=ada)
+    silent(60, agent=bob)
+    assert end_quiet() == 2
+    assert sessions(bob)[0].ended_at
+
+
+def test_sessions_that_cannot_be_ended_do_not_block_others_of_their_agent(
+    ada: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(automatic, "SESSIONS_OF_AN_AGENT", 1)
+    for number in range(3):
+        talk(ada, project=f"p{number}")
+    silent()
+    assert len({automatic._due()[0].pk for _ in range(100)}) == 3
 
 
 def test_one_query_finds_quiet_sessions_a_batch_at_a_time(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,11 +108,15 @@ def _decline_requests(agent: Agent, times: int) -> None:
         with edits.begin(fresh(agent), operation, Actor.person("owner@acme.test"), is_notice=True) as edit:
             edit.detail = detail
             edit.finish(always=True)
-    assert {each.state for each in requests.present(agent, *REMOVALS)} == {"declined"}
+    assert {each.state for each in requests.present(agent, *REMOVALS)} - {"open"} == {"declined"}
 
 
-def test_many_removal_requests_of_one_agent_hide_no_other(ada: Agent, bob: Agent, monkeypatch: Any) -> None:
-    monkeypatch.setattr(consent, "_MOST_READ", 4)
+@pytest.mark.parametrize(("limit", "value"), [("_MOST_READ", 4), ("_MOST_CHARACTERS", 5_000)])
+def test_many_removal_requests_of_one_agent_hide_no_other(
+    ada: Agent, bob: Agent, monkeypatch: Any, limit: str, value: int
+) -> None:
+    monkeypatch.setattr(consent, limit, value, raising=False)
+    requests.ask_erasure(ada, PERSON, reason="ticket 2")
     number = requests.ask_erasure(bob, PERSON, reason="ticket 1").number
     _decline_requests(ada, 5)
     waiting = waiting_removals(Agent.objects.all())

@@ -6,7 +6,9 @@ not recorded. Each read is a POST. The audit trail records it before the content
 (`memory.consent.granted_reads`).
 """
 
+import math
 import re
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -190,10 +192,11 @@ def entry(request: HttpRequest, grant: Grant) -> HttpResponse:
     seq, after = _number("entry", request.POST.get("seq", "")), request.POST.get("above", "")
     start = _number("above", after) if after else 0
     steps = granted_reads.entry(grant.agent, grant.request.number, grant.person, seq, after=start)
+    until = time.thread_time() + MOST_SECONDS
     context = {
         "seq": seq,
         "done": grants.readable_entries(grant.agent, grant.request.scope).filter(seq=seq).first(),
-        "steps": [step_diff(step) for step in steps],
+        "steps": [step_diff(step, until) for step in steps],
         "next_above": steps[-1].number if len(steps) == granted_reads.MAX_READ else 0,
         "back": _back_url(grant, request),
     }
@@ -242,7 +245,8 @@ def _back_url(grant: Grant, request: HttpRequest) -> str:
 # --- the difference that an entry made to a memory
 
 
-MAX_PAIRS = 250_000  # pairs of words or lines to compare; the time grows with the product of both lengths
+MAX_PARTS = 500  # words or lines of a text to compare; the time can grow with their third power
+MOST_SECONDS = 0.5  # of CPU time for a page; then the other texts are shown whole
 _WORDS = re.compile(r"\w+|\s+|[^\w\s]")
 
 
@@ -270,10 +274,10 @@ class StepDiff:
         return all(piece.kind == "same" for piece in self.text)
 
 
-def step_diff(step: Step) -> StepDiff:
+def step_diff(step: Step, until: float) -> StepDiff:
     before, after = _content(step.before), _content(step.after)
     is_redacted = any(state is not None and state.opened is None for state in (step.before, step.after))
-    text = pieces(before[0], after[0])
+    text = pieces(before[0], after[0], until)
     return StepDiff(step.number, _what(step), is_redacted, text, _tags(before[1], after[1]), list(_fields(step)))
 
 
@@ -292,8 +296,9 @@ def _what(step: Step) -> str:
 
 
 def _tags(before: tuple[str, ...], after: tuple[str, ...]) -> list[Piece]:
-    kept = [Piece("same" if tag in after else "removed", tag) for tag in before]
-    return kept + [Piece("added", tag) for tag in after if tag not in before]
+    both = {*before} & {*after}
+    kept = [Piece("same" if tag in both else "removed", tag) for tag in before]
+    return kept + [Piece("added", tag) for tag in after if tag not in both]
 
 
 def _fields(step: Step) -> Iterator[tuple[str, str, str]]:
@@ -315,17 +320,17 @@ _FIELDS += ["constitutional", "beneath_at", "discarded_at", "superseded_by", "re
 _LABELS = {"origin": "origin date", "origin_latest": "latest origin date", "constitutional": "protected"}
 
 
-def pieces(before: str, after: str) -> list[Piece]:
+def pieces(before: str, after: str, until: float = math.inf) -> list[Piece]:
     """Compare two texts. Returns their equal and different pieces, in order.
 
     The texts are compared by words. If they have too many words, they are compared by lines. If they also have too many
-    lines, the result has the whole old text and the whole new text.
+    lines, or if this thread has used CPU time up to `until`, the result has the whole old text and the whole new text.
     """
     if before == after:
         return [Piece("same", before)] if before else []
-    for split in (_WORDS.findall, partial(str.splitlines, keepends=True)):
+    for split in (_WORDS.findall, partial(str.splitlines, keepends=True)) if time.thread_time() < until else ():
         one, other = split(before), split(after)
-        if len(one) * len(other) <= MAX_PAIRS:
+        if max(len(one), len(other)) <= MAX_PARTS:
             return list(_compare(one, other))
     return _changed(before, after)
 
