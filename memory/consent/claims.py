@@ -67,7 +67,8 @@ def repeated(seed: str) -> Claim | None:
     claim."""
     for pepper, key in enumerate(seeded_keys(seed)):
         row = unused_key(key)
-        if row is not None and abs(timezone.now() - row.created_at) <= REPEATED:
+        claimed_at = row.agent.claimed_at if row else None
+        if row and claimed_at and abs(timezone.now() - claimed_at) <= REPEATED:
             code = recovery.seeded_codes(row.agent, seed)[pepper]
             entries = AuditEntry.objects.filter(agent_id=row.agent_id, operation=Operation.CLAIMED)
             detail = entries.latest("seq").detail
