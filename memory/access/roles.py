@@ -43,11 +43,8 @@ ACTIONS_OF_SUPERUSER = frozenset(Action) - {Action.REMOVE}
 
 
 def may(person: Person, action: Action, tenant: Tenant) -> bool:
-    """Whether the person may carry out `action` in this tenant."""
-    if manages(person) and action in ACTIONS_OF_SUPERUSER:
-        return True
-    role = roles_in(tenant).get(person.pk) if _counts(person) else None
-    return role is not None and action in ACTIONS_OF_ROLE[Role(role)]
+    """Whether the person may carry out `action` in this tenant now."""
+    return _counts(person) and action in _actions_now(person, tenant.pk)
 
 
 def tenant_ids(person: Person) -> dict[Action, list[int]]:
@@ -94,7 +91,9 @@ def require_same_rights(tenant_id: int) -> None:
 def _actions_now(person: Person, tenant_id: int) -> frozenset[Action]:
     """What the person may do in the tenant, read again: in one query for its members. Nothing if the person's sessions
     have ended since `person` was read."""
-    rows = list(Membership.objects.filter(tenant=tenant_id).select_related("tenant", "person"))
+    rows: list[Membership] = []
+    with ill_formed():
+        rows += Membership.objects.filter(tenant=tenant_id).select_related("tenant", "person")
     current = next((row.person for row in rows if row.person_id == person.pk), None)
     if current is None and person.is_superuser:
         current = Person.objects.filter(pk=person.pk).first()
@@ -187,7 +186,7 @@ def locked_for(action: Action, tenant_id: int, by: Person) -> Iterator[Tenant]:
     otherwise."""
     with transaction.atomic():
         tenant = Tenant.objects.select_for_update(no_key=True).filter(pk=tenant_id).first()
-        if tenant is None or action not in _actions_now(by, tenant_id):
+        if tenant is None or not may(by, action, tenant):
             raise NotFound("No such tenant, or you may no longer do this in it.")
         yield tenant
 

@@ -8,7 +8,6 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from memory.access import recovery
 from memory.access.authentication import prefix_of, require_not_suspended
 from memory.agents import lifecycle
 from memory.api.base.bodies import OPTIONAL_TEXT, Body, Boolean, Choice, List, Numbers, Text
@@ -73,11 +72,8 @@ class Keys(AgentView):
         return Response(key_json(claim.key) | result, status.HTTP_201_CREATED)
 
     def _issue(self, label: str) -> str:
-        code = self.request.auth
-        if isinstance(code, str) and code.startswith(recovery.FORM):
-            self.permission_denied(self.request, 'A recovery code can only be exchanged: {"exchange": true}.')
-        if isinstance(code, str):
-            raise KeyRejected("The key is not valid.")
+        if isinstance(self.request.auth, str):
+            raise KeyRejected('The key is not valid. A recovery code can only be exchanged: {"exchange": true}.')
         require_not_suspended(self.agent)
         return lifecycle.issue_key(self.agent, self.actor, label=label)
 

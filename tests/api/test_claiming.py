@@ -68,7 +68,7 @@ def test_an_unknown_setting_to_keep_is_refused(runtime: Caller) -> None:
 
 def test_a_recovery_code_is_exchanged_in_place_of_a_key(runtime: Caller, house: House) -> None:
     code = Caller(runtime.post("agent/keys", EXCHANGE).json["recovery_code"])
-    assert (code.get("agent").status, code.post("agent/keys", {}).status) == (401, 403)
+    assert (code.get("agent").status, code.post("agent/keys", {}).status) == (401, 401)
     answer = code.post("agent/keys", EXCHANGE | {"label": "new"})
     assert (answer.status, Caller(answer.json["key"]).get("agent").json["claimed_by"]) == (201, "recovery code")
     assert (code.post("agent/keys", EXCHANGE).codes, code.get("agent").codes) == (["key_rejected"], ["key_rejected"])
