@@ -62,7 +62,7 @@ class Knife:
     """The tools of one session, for the worker that has the session's lease. Each method is one transaction."""
 
     def __init__(self, session: RefinementSession) -> None:
-        self._session = session
+        self._session, self._redacted = session, redactions.last(session.agent_id)
 
     def show(self, batch: int, batches: int, entries: Sequence[ledger.Entry]) -> RefinementSession:
         """Record the memories of a batch. After this, the agent may edit them. Returns the session's row. Raises
@@ -120,7 +120,9 @@ class Knife:
     def _require_mine(self, agent: Agent, row: RefinementSession) -> None:
         switches.require_on(agent)
         mine = Outcome.OPEN, self._session.lease_token, self._session.model
-        if (row.outcome, row.lease_token, agent.model) != mine:
+        is_mine = (row.outcome, row.lease_token, agent.model) == mine
+        # SQL can open a session again that a removal has ended.
+        if not is_mine or not agent.wrapped_key or redactions.last(agent.pk) != self._redacted:
             raise SessionEnded("This refinement session has ended. Nothing was changed.")
 
 

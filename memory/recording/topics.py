@@ -200,7 +200,7 @@ def _line(field: str, texts: list[str]) -> str:
 # --- storing topics
 
 
-_MOST = 2_000  # topics of a project that are looked through; this takes a fifth of a second
+_MOST, _MOST_BYTES = 2_000, 10_000_000  # topics of a project that are looked through, in a fifth of a second at most
 _REFERRING = 50  # number of topics that refer to one session
 _CONNECTED = 5  # number of topics that one session connects with a topic
 
@@ -254,10 +254,12 @@ def _found(row: Agent, silo: Silo, names: Iterable[str], project: str) -> dict[s
     wanted = {tag_of(name): folded(name) for name in names}
     mine = Memory.objects.of(row).active().filter(category=CATEGORY, project=project)
     found: dict[str, Memory] = {}
-    for memory in mine.order_by("-version", "number")[:_MOST]:
+    size = 0
+    for memory in mine.order_by("-version", "number")[:_MOST].iterator(chunk_size=50):
         for tag in wanted.keys() & set(silo.open_tags(memory)):
             found.setdefault(wanted[tag], memory)
-        if len(found) == len(wanted):
+        size += len(memory.sealed)
+        if len(found) == len(wanted) or size > _MOST_BYTES:
             break
     return found
 

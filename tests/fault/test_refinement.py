@@ -299,6 +299,24 @@ STOPS: dict[str, Callable[[Agent], object]] = {
 }
 
 
+@pytest.mark.parametrize("reason", ["redaction", "erasure"])
+def test_removed_texts_are_not_sent_although_sql_opens_the_session_again(
+    reason: str, ada: Agent, provider: str, serve: Callable[[Script], ModelServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remember(ada, "The spare key hangs behind the door.", "Bob likes tea.")
+    change(ada, model=f"{provider}/scripted")
+    server, failed = serve([Status(503), DONE]), Availability.failed
+
+    def then_remove(availability: Availability, *args: Any, **options: Any) -> None:
+        failed(availability, *args, **options)
+        STOPS[reason](ada)
+        RefinementSession.objects.update(outcome=Outcome.OPEN, closed_at=None)
+
+    monkeypatch.setattr(Availability, "failed", then_remove)
+    session = loop.refine(fresh(ada), trigger="manual")
+    assert (len(server.requests), session.outcome) == (1, Outcome.INCOMPLETE)
+
+
 @pytest.mark.parametrize("reason", STOPS)
 def test_a_call_is_not_tried_again_after_its_texts_were_removed(
     reason: str, ada: Agent, provider: str, serve: Callable[[Script], ModelServer], monkeypatch: pytest.MonkeyPatch

@@ -8,8 +8,10 @@ from memory.errors import CategoryDisabled, Constitutional, Invalid
 from memory.markdown import sections
 from memory.models import Agent
 from memory.policy.validation import MAX_CONTENT, Draft
+from memory.recording import topics
 from memory.recording.topics import Stage, TopicFull, evolve
-from memory.writing import operations
+from memory.silo.silo import Silo
+from memory.writing import edits, operations
 from tests.rules.recordings import of_category, off, settings, talk, text_of
 from tests.steps import ME, PERSON, fresh, last_entry, problems, refused, row, says
 
@@ -63,6 +65,20 @@ def test_each_project_has_its_own_topics_and_a_discarded_one_starts_again(ada: A
     assert [memory.project for memory in of_category(ada, "topic")] == ["one", "two", "two"]
     operations.discard(fresh(ada), [1], ME)
     assert "hot" not in evolved(ada, project="one")
+
+
+def test_large_topics_are_looked_through_up_to_a_size(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This needs the lock."""
+    evolved(ada, "Tea")
+    drafts = [Draft("x" * 3_000, category="topic", project="site", tags=(f"topic:{place}",)) for place in range(60)]
+    operations.remember(fresh(ada), drafts, ME)
+    monkeypatch.setattr(topics, "_MOST_BYTES", 10_000)
+    read: list[Any] = []
+    open_tags = Silo.open_tags
+    monkeypatch.setattr(Silo, "open_tags", lambda *both: read.append(1) or open_tags(*both))
+    with edits.locked(fresh(ada)) as locked:
+        assert topics._found(locked, Silo.for_agent(locked), ["Tea"], "site") == {}
+    assert len(read) == 4
 
 
 def test_the_oldest_stages_and_items_are_replaced_by_their_number(ada: Agent) -> None:
