@@ -176,11 +176,13 @@ def _add(agents: Iterable[Agent]) -> int:
 
 
 def wake() -> None:
-    """Queue wake-ups for agents that can be refined now, until `AT_ONCE` tasks wait in the queue."""
-    queued = depth()
-    if queued < AT_ONCE:
-        for agent_id in _next_agents(AT_ONCE)[queued:]:
-            put(REFINE_AGENT, agent_id)
+    """Queue wake-ups for agents that can be refined now, until `AT_ONCE` tasks wait in the queue. If there are enough
+    tasks, queue one for an agent that waits for a minute, because they may be other tasks. Only a task calls this, so
+    the wake-ups before it have been taken."""
+    following = list(scheduling.free().order_by("due_at", "pk")[:AT_ONCE])
+    late = [each for each in following if each.since <= timezone.now() - REPEAT_AFTER]
+    for each in following[depth() :] or late[:1]:
+        put(REFINE_AGENT, each.pk)
 
 
 def wake_next() -> None:
@@ -190,9 +192,9 @@ def wake_next() -> None:
     """
     with suppress(QueueUnreachable):
         queued = depth()
-        following = _next_agents(1) if queued < AT_ONCE else []
-        if following:
-            put(REFINE_AGENT, following[0])
+        following = scheduling.free().order_by("due_at", "pk").first() if queued < AT_ONCE else None
+        if following is not None:
+            put(REFINE_AGENT, following.pk)
             return
         _wake_later()
         if not queued and _is_dry():
@@ -215,10 +217,6 @@ def _is_dry() -> bool:
     failing = providers.using([*now.providers, *providers.failing_names()])
     others = schedule.due().exclude(tenant_id__in=now.tenants).exclude(failing)
     return others.filter(~Exists(Waiting.objects.filter(agent_id=OuterRef("pk")))).exists()
-
-
-def _next_agents(most: int) -> list[int]:
-    return list(scheduling.free().order_by("due_at", "pk").values_list("pk", flat=True)[:most])
 
 
 def add_lost() -> None:

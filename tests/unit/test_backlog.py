@@ -12,7 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from structlog.testing import capture_logs
 
-from config.queue import QueueUnreachable
+from config.queue import SWEEP, QueueUnreachable, put
 from memory.agents import lifecycle
 from memory.models import Agent, DueReason
 from memory.time_machine import rollback as history
@@ -229,6 +229,16 @@ def test_an_agent_is_queued_again_after_its_task_is_lost(ada: Agent) -> None:
     lose_queue()
     tasks.close_stale()
     assert waiting() == queued(ada)
+
+
+def test_other_tasks_in_the_queue_do_not_prevent_a_session(ada: Agent) -> None:
+    due_and_swept(ada)
+    lose_queue()
+    for _ in range(backlog.AT_ONCE):
+        put(SWEEP)
+    Waiting.objects.update(since=timezone.now() - backlog.REPEAT_AFTER)
+    backlog.wake()
+    assert waiting()[backlog.AT_ONCE :] == queued(ada)
 
 
 def test_an_agent_whose_worker_died_is_added_again_within_a_minute(ada: Agent) -> None:
