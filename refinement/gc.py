@@ -106,7 +106,7 @@ def _collect(agent: Agent, name: str, options: Options, output: Output) -> None:
     if text.left_out:
         oldest = f"The oldest {text.left_out} of {agent_log.entries} entries"
         output.warn(f"{oldest} do not fit into {agent.context_tokens} tokens and are not analysed.")
-    analysis = _analysis(agent, agent_log, model, text)
+    analysis = _analysis(agent, agent_log, model, text, options)
     report = gc_reports.keep(
         agent, analysis, model=model, entries=agent_log.entries, left_out=text.left_out, since=agent_log.seq
     )
@@ -142,14 +142,19 @@ def _require_model(agent: Agent, agent_log: Log, model: str, options: Options) -
         raise GcFailed(f'unsupported provider "{provider}": supported providers are {_PROVIDERS}', FAILED)
     if (key := _KEYS.get(provider)) and not getattr(settings, key):
         raise GcFailed(f'API key for provider "{provider}" is not configured (set {key})', MODEL)
+    _require_key(agent, agent_log, options)
+
+
+def _require_key(agent: Agent, agent_log: Log, options: Options) -> None:
     is_private = not agent_log.is_file or not agent.model  # no model was named since a claim
     if options.model and is_private and not options.may_choose_model(agent):
         raise GcFailed("--model sends content to another model: set PALIMPSEST_AGENT_KEY to the agent's key", USAGE)
 
 
-def _require_same(agent: Agent, agent_log: Log) -> None:
+def _require_same(agent: Agent, agent_log: Log, options: Options) -> None:
     """Raise an error if the log may not be sent any more. Making its text takes time."""
     require_same_model(agent)
+    _require_key(agent, agent_log, options)
     now = Agent.objects.get(pk=agent.pk)
     switches.require_on(now)
     edits.require_key(now)
@@ -157,12 +162,12 @@ def _require_same(agent: Agent, agent_log: Log) -> None:
         raise GcFailed("content was redacted meanwhile; nothing was sent to the model", FAILED)
 
 
-def _analysis(agent: Agent, agent_log: Log, model: str, text: Text) -> str:
+def _analysis(agent: Agent, agent_log: Log, model: str, text: Text, options: Options) -> str:
     quotes = agent_log.is_file
     try:
         opened, name = catalog.open_model(model)
         request = _request(name, text, quotes=quotes)
-        _require_same(agent, agent_log)
+        _require_same(agent, agent_log, options)
         reply = opened.complete(request)
         allowance.add(agent.tenant_id, model, reply.usage.charged, timezone.now())
         return reply.text

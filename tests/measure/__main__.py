@@ -26,11 +26,11 @@ PATHS = {
     "rollback": "rollback in the admin (POST, view only)",
 }
 GOALS: dict[str, tuple[int | None, int]] = {  # the present limit, if there is one, and the goal
-    LINES: (34_400, 34_400),
+    LINES: (34_500, 34_400),
     CYCLES: (0, 0),
     ENTRIES: (26, 26),
     **{MIGRATIONS.format(app): (None, 1) for app in PACKAGES},  # later issues add ordinary ones
-    TEST_LINES: (63_400, 42_000),
+    TEST_LINES: (63_700, 42_000),
     TEST_CASES: (None, 6_000),
 }
 # Layers, dates and the report of a merge added 3 functions to the first path, and 16 to the second. Memory stores added
@@ -39,7 +39,7 @@ PATH_GOALS: dict[str, dict[str, tuple[int | None, int]]] = {
     "remember": {"files": (23, 23), "functions": (92, 85), "queries": (10, 10), "transactions": (1, 1)},
     "merge": {"files": (30, 29), "functions": (138, 119), "queries": (16, 16), "transactions": (1, 1)},
     # The base of the admin pages is three files now instead of one.
-    "rollback": {"files": (22, 20), "functions": (91, 85), "queries": (17, 17), "transactions": (1, 1)},
+    "rollback": {"files": (22, 20), "functions": (92, 85), "queries": (17, 17), "transactions": (1, 1)},
 }
 GOALS |= {f"{PATHS[path]}: {what}": goal for path, goals in PATH_GOALS.items() for what, goal in goals.items()}
 

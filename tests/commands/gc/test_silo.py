@@ -1,5 +1,6 @@
 """`gc` of a log in the journal: who can read the analysis, what is sent, and changes during the call."""
 
+import os
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from django.utils import timezone
 
 from audit.consent import Scope
 from audit.models import AuditEntry, Operation
+from memory.access.authentication import prefix_of
 from memory.agents import lifecycle, rule_changes
 from memory.consent import grants, redaction, requests
 from memory.errors import FileFault
@@ -218,7 +220,14 @@ def test_a_redaction_during_the_call_withdraws_the_report(logged: Agent, server:
     assert is_withdrawn(GcReport.objects.get())
 
 
-@pytest.mark.parametrize("stop", ["redaction", "memory off"])
+STOPS = {
+    "redaction": "content was redacted meanwhile",
+    "memory off": "does not have memory enabled",
+    "key": "set PALIMPSEST_AGENT_KEY to the agent's key",
+}
+
+
+@pytest.mark.parametrize("stop", STOPS)
 def test_nothing_is_sent_after_a_removal_while_the_text_was_made(
     stop: str, logged: Agent, server: ModelServer, key: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -228,14 +237,15 @@ def test_nothing_is_sent_after_a_removal_while_the_text_was_made(
         if stop == "redaction":
             number = requests.ask_redaction(fresh(logged), [1], PERSON, reason="request by Ann").number
             redaction.redact(fresh(logged), number, RUNTIME)
+        elif stop == "key":
+            lifecycle.revoke_key(fresh(logged), prefix_of(os.environ["PALIMPSEST_AGENT_KEY"]), ME)
         else:
             rule_changes.change(fresh(logged), PERSON, enabled=False)
         return make(*args, **options)
 
     monkeypatch.setattr(gc, "_request", late)
-    ran = run("gc", "ada")
-    said = "content was redacted meanwhile" if stop == "redaction" else "does not have memory enabled"
-    assert (server.requests, said in ran.err) == ([], True)
+    ran = run("gc", "ada", *(["--model", "ollama/other"] if stop == "key" else []))
+    assert (server.requests, STOPS[stop] in ran.err) == ([], True)
 
 
 @pytest.mark.django_db(transaction=True)
