@@ -21,7 +21,7 @@ from django.utils import timezone
 
 from audit.waiting import advisory_lock
 from memory.models import Agent, Tenant
-from memory.writing import edits
+from memory.writing import duplicates, edits
 from refinement import providers, schedule
 from refinement import session as sessions
 from refinement.errors import AgentBusy, AllowanceSpent
@@ -112,10 +112,11 @@ def open_due(agent: Agent) -> RefinementSession | None:
 
     The agent stays locked until its session is open, so that two workers cannot refine the same agent.
     """
+    found = duplicates.find(agent)
     try:
         with suppress(AllowanceSpent), edits.locked(agent, seconds=sessions.LOCK_SECONDS) as row:
             if schedule.due().filter(pk=row.pk).exists():
-                return sessions.open_session(row, trigger=row.due_reason)
+                return sessions.open_session(row, trigger=row.due_reason, found=found)
     except OperationalError as error:
         if getattr(error.__cause__, "sqlstate", "55P03") != "55P03":  # on PostgreSQL: a lock was not available
             raise

@@ -6,6 +6,7 @@ the agent's memories change, and there are no deadlocks.
 
 import secrets
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from copy import copy
 from datetime import datetime
@@ -48,14 +49,18 @@ def open_session(
     mode: str = Mode.FULL,
     driver: str = Driver.SERVER,
     store: int | None = None,
+    found: Sequence[int] | None = None,
 ) -> RefinementSession:
     """Remove exact duplicates, and open a session with a lease. The session's model, target, floor and limits do not
-    change after this. A session for a memory store removes no duplicates.
+    change after this. A session for a memory store removes no duplicates. If the agent is locked, `found` has the
+    duplicates that were found before.
 
     If the agent has an open session with an expired lease, this old session is first closed as abandoned. Raises
     SessionOpen, MemoryDisabled, Erased, AllowanceSpent, and BackingOff if the agent's runtime requests it too soon.
     """
     started = time.perf_counter()
+    if found is None:
+        found = duplicates.find(agent) if store is None else ()
     with edits.locked(agent) as agent:
         edits.require_key(agent)
         switches.require_on(agent)
@@ -64,7 +69,7 @@ def open_session(
             schedule.require_useful(agent)
         before = copy(agent)
         number = (RefinementSession.objects.filter(agent=agent).aggregate(last=Max("number"))["last"] or 0) + 1
-        removed = duplicates.remove(agent, session=number).memories if store is None else ()
+        removed = duplicates.remove(agent, found, session=number).memories if found else ()
         session = _new_session(before, agent, number, trigger, mode, driver, store)
         session.duplicates_removed = sum(m.discarded_at is not None for m in removed)
         session.own_microseconds = round((time.perf_counter() - started) * 1_000_000)

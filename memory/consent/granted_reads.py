@@ -11,6 +11,7 @@ from audit import verify
 from audit.consent import Person, Request
 from audit.models import AuditEntry, Change, Operation
 from audit.trail import Actor
+from audit.verify import binary_or_none
 from memory import errors
 from memory.consent import grants, notices
 from memory.models import Agent
@@ -24,7 +25,8 @@ MAX_READ = 100  # memories, or steps of an entry, per read
 
 
 def memories(agent: Agent, number: int, person: Person, numbers: Sequence[int]) -> list[Read]:
-    """Read the content of these memories under grant `number`. Redacted memories are left out.
+    """Read the content of these memories under grant `number`. Redacted memories are left out, and memories whose row
+    is not as in the trail.
 
     Raises NotGranted, UnknownMemory, DuplicateNumbers, Invalid.
     """
@@ -33,19 +35,15 @@ def memories(agent: Agent, number: int, person: Person, numbers: Sequence[int]) 
     with grants.in_force(agent, number, person) as (row, grant):
         if not grant.scope.covers_memories(numbers):
             raise errors.NotGranted("The grant does not cover all of these memories.")
+        rows = [each for each in edits.fetch(row, numbers) if not each.redacted_at]
+        # SQL may have put back a row. A redaction of a whole memory counts, and that of a version removes its content.
         redactions = AuditEntry.objects.filter(agent_id=row.pk, operation=Operation.REDACTED)
-        of_version = redactions.filter(detail__has_key="version").values("seq")
+        whole = redactions.exclude(detail__has_key="version").values("seq")
         changes = Change.objects.filter(agent_id=row.pk, number__in=numbers)
-        gone = changes.filter(seq__in=redactions.values("seq"))
-        redacted = set(gone.exclude(seq__in=of_version).values_list("number", flat=True))
-        # SQL may have put back a row. If a version was redacted, the row must have a content that the trail still has.
-        partly = set(gone.filter(seq__in=of_version).values_list("number", flat=True))
-        found = [
-            m
-            for m in edits.fetch(row, numbers)
-            if not (m.redacted_at or m.number in redacted)
-            and (m.number not in partly or changes.filter(number=m.number, seq=m.version, after=edits.snapshot(m)))
-        ]
+        redacted = set(changes.filter(seq__in=whole).values_list("number", flat=True))
+        last = changes.filter(seq__in={each.version for each in rows}).values_list("number", "seq", "after")
+        known = {(number, seq): binary_or_none(after) for number, seq, after in last}
+        found = [m for m in rows if m.number not in redacted and known.get((m.number, m.version)) == edits.snapshot(m)]
         _record(row, grant, person, {"memories": list(numbers)})
         silo = Silo.for_agent(row)
         return [Read(memory, silo.open(memory)) for memory in found]

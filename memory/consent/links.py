@@ -144,7 +144,7 @@ def _is_former_steward(agent: Agent, link: ConsentLink, request: Request) -> boo
     if request.state != State.ACCEPTED or "steward" not in request.proposed:
         return False
     with suppress(DomainError):  # the former address is encrypted, and lost if the agent is erased
-        return _is_mailed_to(link, letters.steward_at(agent, request.settled_by, letters.BEFORE), request)
+        return _is_mailed_to(link, letters.steward_before(agent, request.settled_by), request)
     return False
 
 

@@ -94,8 +94,14 @@ def send(agent_id: int, seq: int, whose: int) -> str:
     new one. Return a result code. The code is "no_steward" if the agent had no steward. Raises OSError."""
     agent = Agent.objects.select_related("tenant").get(pk=agent_id)
     authority.require(agent)
-    entry = trail_view.entry(agent, seq)
-    address = steward_at(agent, seq, whose)
+    rows = _around(agent, seq)
+    entry = next(
+        (AuditEntry.from_db("default", list(row), list(row.values())) for row in rows if row["seq"] == seq), None
+    )
+    if entry is None:
+        log.error("letter not sent: altered trail", agent=agent_id, seq=seq)
+        return "altered"
+    address = _steward(agent, rows, seq + whose)
     if not address:
         return "no_steward"
     changes, code = _changes(entry), _recovery(agent, entry, address)
@@ -124,12 +130,25 @@ def _counted(agent: Agent, entry: AuditEntry) -> QuerySet[AuditEntry]:
     return today.filter(_IMPORTANT, agent_id=agent.pk) if is_important else today.filter(agent_id__in=agents)
 
 
-def steward_at(agent: Agent, seq: int, whose: int) -> str:
-    """Return the steward's address before or after an entry. A former address is encrypted."""
-    later = AuditEntry.objects.filter(agent_id=agent.pk, operation__in=_CHANGES, seq__gte=seq + whose)
-    if not later.filter(detail__changed__has_key="steward").exists():
+def steward_before(agent: Agent, seq: int) -> str:
+    """Return the steward's address before an entry, or "" if SQL altered the trail."""
+    return _steward(agent, _around(agent, seq), seq)
+
+
+def _steward(agent: Agent, rows: list[Any], seq: int) -> str:
+    """The steward's address before entry `seq`. A former address is encrypted. `rows` is the result of `_around`."""
+    if rows and not any("steward" in row["detail"].get("changed", {}) for row in rows if row["seq"] >= seq):
         return agent.steward
-    return str(trail_view.authority_before(agent, seq + whose)["steward"])
+    before = [row for row in rows if row["seq"] < seq]
+    return str(trail_view.authority_of(agent, before[-1])["steward"]) if before else ""
+
+
+def _around(agent: Agent, seq: int) -> list[Any]:
+    """The entries that changed the agent's settings, from the last one before entry `seq` on. Empty if SQL altered the
+    trail."""
+    before = AuditEntry.objects.filter(agent_id=agent.pk, seq__lt=seq, operation__in=authority.OPERATIONS)
+    since = before.order_by("-seq").values_list("seq", flat=True).first() or 1
+    return _setting_changes(agent, since) or _setting_changes(agent, since)  # a redaction may just be committed
 
 
 _CHANGES = (Operation.AGENT_CHANGED, Operation.CLAIMED)
@@ -170,11 +189,11 @@ def is_new_steward(agent: Agent, rows: list[Any] | None = None) -> bool:
     return False
 
 
-def _setting_changes(agent: Agent) -> list[Any]:
+def _setting_changes(agent: Agent, since: int = 1) -> list[Any]:
     """The entries that changed the agent's settings, from an intact trail. Empty if SQL altered the trail."""
     head = agent.audit_seq, bytes(agent.audit_mac)
     is_change = lambda row: isinstance(row, dict) and row["operation"] in authority.OPERATIONS  # noqa: E731
-    return intact(agent.pk, is_change, 1, head[0] + 1, head)
+    return intact(agent.pk, is_change, since, head[0] + 1, head)
 
 
 _RECOVERY = (

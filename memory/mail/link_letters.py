@@ -82,7 +82,7 @@ def confirm(agent_id: int, number: int) -> str:
     request = requests.get(agent, number)
     if request is None or request.decided_by != ActorKind.STEWARD or request.state not in _DECIDED:
         return "unknown"
-    address = letters.steward_at(agent, request.settled_by, letters.BEFORE)
+    address = letters.steward_before(agent, request.settled_by)
     if not address or letters.are_printed():
         return "no_steward"
     decided, what = _DECIDED[request.state]

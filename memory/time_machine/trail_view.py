@@ -64,14 +64,6 @@ def note(agent: Agent, entry: AuditEntry) -> str:
     return Silo.for_agent(agent).open_text("note", entry.seq, bytes(entry.sealed))
 
 
-def authority_before(agent: Agent, seq: int) -> dict[str, Any]:
-    """Return the values of `memory.access.authority` that were in force before entry `seq`. It is empty if no entry has
-    them."""
-    entries = AuditEntry.objects.filter(agent_id=agent.pk, seq__lt=seq, operation__in=authority.OPERATIONS)
-    found = entries.order_by("-seq").values("seq", "sealed").first()
-    return authority_of(agent, found) if found else {}
-
-
 def authority_of(agent: Agent, entry: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of `memory.access.authority` in this entry. Raises SealBroken."""
     text = Silo.for_agent(agent).open_text(authority.FIELD, entry["seq"], bytes(entry["sealed"] or b""))

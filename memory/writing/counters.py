@@ -86,6 +86,11 @@ def apply(agent: Agent, pairs: Sequence[Pair]) -> None:
     agent.high_water_tokens = max(agent.high_water_tokens, agent.core_tokens - agent.duplicate_tokens)
 
 
+def held(agent: Agent) -> int:
+    """The number of the agent's memories that are not discarded."""
+    return agent.core_count + agent.journal_count + agent.beneath_count + agent.instruction_count
+
+
 def save(agent: Agent, entry: AuditEntry) -> None:
     """Save the agent's row: its counters, the last entry of its trail, and its due date.
 

@@ -40,6 +40,7 @@ from memory.writing.signals import edited
 PAUSE = 0.02  # seconds between two edits of one agent, in which other waiting writers get SQLite's lock
 LONG, NOTED = 0.1, 10.0  # seconds: a long edit, and how long it is remembered
 MOST_NOTED = 1_000  # agents with a long edit
+MOST_MEMORIES = 500_000  # of an agent, without discarded ones: some statements under the lock read as many
 _LAST = models.BigIntegerField.MAX_BIGINT  # the largest number that the database can store
 
 
@@ -147,6 +148,10 @@ class Edit:
         self._added.append(memory)
         return memory
 
+    def _require_room(self) -> None:
+        if self._added and not self.ignores_switches and counters.held(self.agent) > MOST_MEMORIES:
+            raise errors.Invalid("memories", f"cannot be added: {MOST_MEMORIES:,} is the maximum. Discard some first")
+
     def finish(self, *, always: bool = False) -> Edited:
         """Write the memories, the counters and the audit entry. If no memory changed, nothing is written. If `always`
         is true, the audit entry is written even then."""
@@ -161,6 +166,8 @@ class Edit:
         sealed = Silo.for_agent(self.agent).seal_text(field, self.seq, text) if text else None
         pairs = [(weight, Weight.of(memory)) for memory, _, weight in touched]
         counters.apply(self.agent, pairs)
+        if len(self._added) == len(memories):  # a merge is always possible
+            self._require_room()
         versions: Sequence[StoreVersion] = ()
         if self._in_store:
             versions = places.versions_of(self.agent, self.seq, self.at, touched, pairs)

@@ -9,7 +9,9 @@ from memory import errors
 from memory.models import Agent, Memory
 from memory.policy.validation import MAX_TAGS
 from memory.silo.silo import Silo
-from memory.writing import duplicates, operations
+from memory.writing import duplicates, edits, operations
+from refinement import scheduling
+from refinement import session as sessions
 from tests import steps
 from tests.steps import ME, SESSION, active, last_entry, problems, remember, row, says, signed_update
 
@@ -136,3 +138,30 @@ def test_the_tags_of_many_duplicates_are_limited(ada: Agent) -> None:
         remember(ada, "tea", tags=tuple(f"tag {number}" for number in range(first, first + 200)))
     duplicates.remove(ada)
     assert [len(says(ada, number).tags) for number in active(ada)] == [MAX_TAGS]
+
+
+@pytest.mark.parametrize("opens", ["request", "worker"])
+def test_duplicates_are_searched_before_the_agent_is_locked(
+    opens: str, ada: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The search reads all memories."""
+    remember(ada, "Tea.", "Tea.", "Coffee.")
+    Agent.objects.filter(pk=ada.pk).update(due_at=OLD)
+    locked, find = list[bool](), duplicates.find
+    monkeypatch.setattr(duplicates, "find", lambda agent: locked.append(bool(edits._locked_here.get())) or find(agent))
+    agent = steps.fresh(ada)
+    session = sessions.open_session(agent, trigger="manual") if opens == "request" else scheduling.open_due(agent)
+    assert session is not None
+    assert (session.duplicates_removed, locked) == (1, [False])
+
+
+def test_an_agent_has_a_limited_number_of_memories(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some statements under the lock read all memories with the same text."""
+    first, second, _ = remember(ada, "Tea.", "Coffee.", "Milk.")
+    monkeypatch.setattr(edits, "MOST_MEMORIES", 3)
+    with steps.refused(ada, errors.Invalid):
+        remember(ada, "Water.")
+    operations.discard(steps.fresh(ada), [3], ME)
+    remember(ada, "Water.")
+    assert operations.consolidate(steps.fresh(ada), [first, second], "Tea and coffee.", ME).seq
+    assert operations.restore(steps.fresh(ada), [3], ME).seq

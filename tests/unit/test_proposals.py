@@ -12,8 +12,8 @@ from audit.trail import Actor
 from memory import errors
 from memory.agents import lifecycle
 from memory.consent import approval, requests
+from memory.mail import letters
 from memory.models import Agent
-from memory.time_machine import trail_view
 from memory.writing import edits
 from tests.conftest import drop_guards
 from tests.queueing import work
@@ -205,7 +205,7 @@ def test_a_replaced_steward_is_sealed_in_the_trail_and_gets_a_letter(led: Agent)
     work()
     number = propose(led, steward="tom@acme.test").number
     accept(led, number, STEWARD)
-    assert trail_view.authority_before(fresh(led), last_entry(led).seq)["steward"] == STEWARD.label
+    assert letters.steward_before(fresh(led), last_entry(led).seq) == STEWARD.label
     assert work()[-2:] == [("before", "sent"), ("after", "sent")]
 
 

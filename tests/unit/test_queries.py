@@ -77,7 +77,7 @@ CASES: dict[str, tuple[Callable[[Agent, int], list[int]], Verb, list[str]]] = {
     "unprotect": (protected, lambda agent, numbers: operations.unprotect(agent, numbers, PERSON, reason="x"), TOUCH),
     "consolidate": (several, lambda agent, numbers: operations.consolidate(agent, numbers, "all", ME), MERGE),
     "trim": (runs, lambda agent, _: operations.trim(agent, 0, SYSTEM), TOUCH),  # a journal counts no duplicates
-    "deduplicate": (equal, lambda agent, _: duplicates.remove(agent), [*LOCK, *TAKE, *TAKE, *EDIT[2:]]),
+    "deduplicate": (equal, lambda agent, _: duplicates.remove(agent), [*TAKE, *TAKE, *EDIT]),
 }
 
 

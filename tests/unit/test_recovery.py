@@ -23,7 +23,6 @@ from memory.errors import (
 )
 from memory.mail import letters
 from memory.models import Agent, AgentKey
-from memory.time_machine import trail_view
 from tests.access_requests import STEWARD
 from tests.claiming import claim
 from tests.conftest import OPERATOR, House, drop_guards
@@ -212,15 +211,27 @@ def test_a_stolen_key_cannot_keep_the_code_from_the_steward(house: House) -> Non
     assert len(steward_codes()) == 1
 
 
-def test_the_steward_before_is_read_from_the_trail_that_was_checked(
+def test_the_entry_of_a_letter_is_read_from_the_trail_that_was_checked(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between two queries, SQL could show other entries."""
-    for steward in (SUE, STEWARD.label, SUE):
-        lifecycle.change(fresh(house.ada), ME, steward=steward)
+    """Between two queries, SQL could show another entry: one that lifts the suspension, and is not their own act."""
+    lifecycle.change(house.ada, OPERATOR, steward=PERSON.label)
     suspend(house.ada, lift=True)
-    monkeypatch.setattr(trail_view, "authority_before", lambda *_: {"steward": SUE})
+    lifecycle.change(fresh(house.ada), OPERATOR, model="builtin/archive")
     assert steward_codes() == []
+    entry = last_entry(house.ada)
+    rows = AuditEntry.objects.filter(agent_id=house.ada.pk, seq=entry.seq)
+    drop_guards()
+    rows.update(detail={"changed": {"keys_lifted_at": "x"}})
+    check = letters._setting_changes
+
+    def late(*of: Any) -> Any:
+        rows.update(detail=entry.detail)
+        return check(*of)
+
+    monkeypatch.setattr(letters, "_setting_changes", late)
+    assert letters.send(house.ada.pk, entry.seq, letters.BEFORE) == "sent"
+    assert "palr_" not in mail.outbox[0].body
 
 
 def test_an_altered_trail_gives_no_code(house: House) -> None:

@@ -11,17 +11,19 @@ from django.core import mail
 from django.core.mail.backends.locmem import EmailBackend
 from django.utils import timezone
 
-from audit.models import ActorKind
+from audit.models import ActorKind, AuditEntry
 from audit.trail import Actor
 from memory.agents import lifecycle
 from memory.consent import claims
 from memory.errors import SealBroken
+from memory.mail import letters as mail_letters
 from memory.mail import outbox
 from memory.models import Agent, AgentKey, Letter
 from memory.silo.silo import Silo
 from memory.time_machine import trail_view
 from tests import queueing
 from tests.access_requests import PURPOSE, ask
+from tests.conftest import drop_guards
 from tests.privacy import logbook
 from tests.queueing import waiting, work
 from tests.steps import ME, fresh, last_entry, problems, remember, signed_update
@@ -131,10 +133,22 @@ def test_a_late_letter_goes_to_the_steward_at_the_time_of_the_change(stewarded: 
     assert [to for to, _ in letters()] == [SUE, SUE, TOM, TOM, TOM, "eve@evil.test"]
 
 
+def test_a_former_steward_whose_replacement_sql_hides_gets_no_later_letter(stewarded: Agent) -> None:
+    replaced = lifecycle.change(stewarded, ME, steward=TOM).audit_seq
+    lifecycle.change(fresh(stewarded), ME, model="builtin/archive")
+    later = lifecycle.change(fresh(stewarded), ME, budget_tokens=9_000).audit_seq
+    assert [to for to, _ in letters()][-1] == TOM
+    drop_guards()
+    entries = AuditEntry.objects.filter(agent_id=stewarded.pk)
+    entries.filter(seq=replaced).update(operation="revised", detail={})
+    entries.filter(seq=later).update(operation="agent_changed", detail={"changed": {"steward": "x"}})
+    assert mail_letters.send(stewarded.pk, replaced + 1, mail_letters.BEFORE) == "altered"
+
+
 def test_the_address_of_a_replaced_steward_is_sealed_in_the_trail(stewarded: Agent, bob: Agent) -> None:
     lifecycle.change(stewarded, ME, steward=TOM)
     entry = last_entry(stewarded)
-    assert trail_view.authority_before(fresh(stewarded), entry.seq)["steward"] == SUE
+    assert mail_letters.steward_before(fresh(stewarded), entry.seq) == SUE
     assert trail_view.note(fresh(stewarded), entry) == ""
     assert SUE not in f"{entry.detail}"
     assert problems(stewarded) == []
