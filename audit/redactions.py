@@ -64,11 +64,11 @@ def _unchanged(model: type[models.Model], except_for: tuple[str, ...]) -> list[s
     return [f"NEW.{name} {_same()} OLD.{name}" for name in names]
 
 
-def last(agent_id: int) -> int:
+def last(agent: Any) -> int:
     """The number of the agent's last redaction, or 0. It is part of the names of seals that a redaction makes invalid.
-    So SQL cannot put back what was sealed before."""
-    rows = AuditEntry.objects.filter(CONSENT, agent_id=agent_id, operation=Operation.REDACTED)
-    return rows.order_by("-seq").values_list("seq", flat=True).first() or 0
+    So SQL cannot put back what was sealed before. It is in the signed row, so SQL cannot hide the entry."""
+    rows = AuditEntry.objects.filter(CONSENT, agent_id=agent.pk, operation=Operation.REDACTED)
+    return agent.redacted_seq or rows.order_by("-seq").values_list("seq", flat=True).first() or 0
 
 
 # --- verification

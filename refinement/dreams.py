@@ -104,7 +104,7 @@ def _seal(agent: Agent, dream: Dream) -> str:
     request, because SQL can change the row."""
     request = [dream.store, dream.output, dream.is_copy, dream.model, dream.recorded]
     key = dream.key.fingerprint if dream.key else ""
-    return f"dream/{redactions.last(agent.pk)}/{agent.claimed_at}/{key}/{json.dumps(request)}"
+    return f"dream/{redactions.last(agent)}/{agent.claimed_at}/{key}/{json.dumps(request)}"
 
 
 def cancel(agent: Agent, number: int) -> Dream:

@@ -137,7 +137,7 @@ def _is_about_texts(refused: ModelRefused) -> bool:
 
 def _what_hides(agent: Agent) -> tuple[object, ...]:
     """The state that decides which texts may be sent. If it changes, texts that were read before are not sent."""
-    return agent.rules, redactions.last(agent.pk)
+    return agent.rules, redactions.last(agent)
 
 
 def _allowed(row: Agent, seen: tuple[object, ...]) -> str:

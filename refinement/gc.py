@@ -153,12 +153,11 @@ def _require_key(agent: Agent, agent_log: Log, options: Options) -> None:
 
 def _require_same(agent: Agent, agent_log: Log, options: Options) -> None:
     """Raise an error if the log may not be sent any more. Making its text takes time."""
-    require_same_model(agent)
-    _require_key(agent, agent_log, options)
-    now = Agent.objects.get(pk=agent.pk)
+    now = require_same_model(agent)
+    _require_key(now, agent_log, options)
     switches.require_on(now)
     edits.require_key(now)
-    if agent_log.seq is not None and redactions.last(agent.pk) > agent_log.seq:
+    if agent_log.seq is not None and redactions.last(now) > agent_log.seq:
         raise GcFailed("content was redacted meanwhile; nothing was sent to the model", FAILED)
 
 

@@ -18,7 +18,6 @@ from dataclasses import astuple, dataclass
 from typing import Any, Protocol
 
 from django.db import transaction
-from django.utils import timezone
 
 from audit import redactions
 from config.errors import DomainError
@@ -28,12 +27,12 @@ from memory.policy import switches
 from memory.search import cache
 from memory.silo.silo import Silo
 from memory.writing import edits
-from refinement import ledger, limits, prompts, schedule, tools
+from refinement import ledger, limits, prompts, schedule, timeline, tools
 from refinement import session as sessions
 from refinement.effects import EFFECTS, CallContext, explain
 from refinement.errors import FloorReached, LimitReached, ResultNotKept, SessionEnded, UnknownSession
 from refinement.llm.base import Message, Tool, arguments_of
-from refinement.models import Driver, Outcome, RefinementSession, SessionStep
+from refinement.models import Driver, Outcome, RefinementSession
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -62,13 +61,11 @@ class Knife:
     """The tools of one session, for the worker that has the session's lease. Each method is one transaction."""
 
     def __init__(self, session: RefinementSession) -> None:
-        self._session, self._redacted = session, redactions.last(session.agent_id)
+        self._session, self._redacted = session, redactions.last(session.agent)
 
     def show(self, batch: int, batches: int, entries: Sequence[ledger.Entry]) -> RefinementSession:
-        """Record the memories of a batch. After this, the agent may edit them. Returns the session's row. Raises
-        SessionEnded, MemoryDisabled, CategoryDisabled."""
+        """Record the memories of a batch. After this, the agent may edit them. Returns the session's row."""
         with self._locked() as (agent, row):
-            self._require_same_categories(agent)
             _show(agent, row, batch, batches, entries)
             return row
 
@@ -80,12 +77,11 @@ class Knife:
             row.count_step()
             row.save(update_fields=["steps", "lease_until", *(("shown", "pending") if is_shown else ())])
 
-    def require_open(self) -> None:
-        """Raise an error if the session has ended, for example with a redaction or a claim. This locks nothing. Raises
-        SessionEnded, MemoryDisabled, CategoryDisabled."""
-        row = sessions.row_of(self._session).select_related("agent__tenant").get()
-        self._require_mine(row.agent, row)
-        self._require_same_categories(row.agent)
+    def require_open(self, agent: Agent) -> None:
+        """Raise an error if the session has ended, for example with a redaction. `agent` is the proven present row.
+        Raises SessionEnded, MemoryDisabled, CategoryDisabled."""
+        self._require_mine(agent, sessions.row_of(self._session).get())
+        self._require_same_categories(agent)
 
     def _require_same_categories(self, agent: Agent) -> None:
         """Raise CategoryDisabled if a category was switched off since the ledger was read."""
@@ -122,7 +118,7 @@ class Knife:
         mine = Outcome.OPEN, self._session.lease_token, self._session.model
         is_mine = (row.outcome, row.lease_token, agent.model) == mine
         # SQL can open a session again that a removal has ended.
-        if not is_mine or not agent.wrapped_key or redactions.last(agent.pk) != self._redacted:
+        if not is_mine or not agent.wrapped_key or redactions.last(agent) != self._redacted:
             raise SessionEnded("This refinement session has ended. Nothing was changed.")
 
 
@@ -201,7 +197,7 @@ def call(
     """
     try:
         with edits.locked(agent) as locked:
-            place = f"call/{redactions.last(locked.pk)}" if kept else ""  # a redaction makes earlier results invalid
+            place = f"call/{redactions.last(locked)}" if kept else ""  # a redaction makes earlier results invalid
             if locked.memory_enabled and kept and (made := kept.find(locked)):
                 if not made[0]:
                     raise ResultNotKept
@@ -328,7 +324,7 @@ def _make(
         call.session.floor_refusals = 0
     call.answer = {"ok": call.code == "ok"} | call.answer
     if "edits" not in call.answer:  # the edits of `apply` are in the timeline
-        _add_step(call, name, started)
+        timeline.add_step(call, name, started)
     return call
 
 
@@ -379,22 +375,6 @@ def _apply(call: CallContext, wanted: tools.Apply) -> None:
 
 def _refusal(error: DomainError) -> dict[str, Any]:
     return {"ok": False, "code": error.code, "error": str(error)}
-
-
-def _add_step(call: CallContext, name: str, started: float) -> None:
-    """Add one line to the session's timeline."""
-    taken = round((time.perf_counter() - started) * 1_000_000)
-    call.session.own_microseconds += taken
-    SessionStep.objects.create(
-        session_id=call.session.pk,
-        agent_id=call.session.agent_id,
-        at=timezone.now(),
-        tool=name if name in tools.TOOLS else "unknown",
-        result=call.code,
-        memories=call.memories,
-        core_tokens=call.agent.core_tokens,
-        microseconds=taken,
-    )
 
 
 _COUNTED = (

@@ -93,17 +93,17 @@ def refuse(model: str, error: ModelError) -> None:
     Provider.objects.update_or_create(name=model, defaults=row)
 
 
-def require_same_model(agent: Agent) -> None:
-    """Raise NoModel if the silo was claimed, or got another model, since the row was read."""
-    _require(agent, lambda row: row.model == agent.model)
+def require_same_model(agent: Agent) -> Agent:
+    """The present row, proven. Raises NoModel if the silo was claimed, or got another model, since `agent` was read."""
+    return _require(agent, lambda row: row.model == agent.model)
 
 
-def _require(agent: Agent, is_right: Callable[[Agent], bool]) -> None:
+def _require(agent: Agent, is_right: Callable[[Agent], bool]) -> Agent:
     row = Agent.objects.select_related("tenant").get(pk=agent.pk)
     with suppress(AuthorityBroken, TrailShortened):
         authority.require(row)
         if row.claimed_at == agent.claimed_at and is_right(row):
-            return
+            return row
     raise NoModel
 
 
@@ -113,7 +113,7 @@ class Availability:
 
     longest = LONGEST  # of a pause
 
-    def __init__(self, model: str, agent: Agent, require: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, model: str, agent: Agent, require: Callable[[Agent], None] = lambda _: None) -> None:
         self.model, self.agent, self._require_wanted = model, agent, require
         self._failed_before = False
         self._own_failures = 0  # in a row
@@ -136,8 +136,7 @@ class Availability:
         return 0
 
     def _require_same(self) -> None:
-        self._require_wanted()
-        require_same_model(self.agent)
+        self._require_wanted(require_same_model(self.agent))
 
     def rows(self) -> list[Provider]:
         """The rows of the model and its provider. Before the model's first answer, the row of the agent."""

@@ -361,4 +361,4 @@ def add_summary(agent: Agent, session: RefinementSession, words: str) -> None:
 
 def _summary(agent: Agent) -> str:
     """The name of the seal of summaries. A redaction changes it, because they may have the redacted content."""
-    return f"summary/{redactions.last(agent.pk)}"
+    return f"summary/{redactions.last(agent)}"

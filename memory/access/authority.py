@@ -115,6 +115,7 @@ def _mac(secret: bytes, agent: Agent) -> bytes:
     }
     values |= {"agent": agent.pk, "seq": agent.audit_seq, "head": memoryview(agent.audit_mac).hex()}
     values |= {"at": plain(agent.audit_at), "silo": hashlib.sha256(agent.wrapped_key).hexdigest()}
+    values |= {"redacted": agent.redacted_seq} if agent.redacted_seq else {}
     values["tenant"] = agent.tenant.slug  # SQL could exchange the names of tenants
     return hmac.digest(secret, b"authority" + canonical(values).encode(), "sha256")
 

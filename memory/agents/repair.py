@@ -38,6 +38,7 @@ def repair(pk: int, label: str, *, is_dry_run: bool) -> list[str]:
         # An entry of an earlier release lacks the newest values. They had their defaults then.
         right = {name: field.to_python(values.get(name, field.get_default())) for name, field in fields.items()}
         right |= dict(zip(_HEAD, head, strict=True))
+        right["redacted_seq"] = max((row["seq"] for row in rows if row["operation"] == Operation.REDACTED), default=0)
         wrong = [name for name, value in right.items() if not _has(pk, name, value)]
         right["is_steward_only"] |= not _has(pk, "is_steward_only", False)  # only the agent's side clears it
         if guards.changed():  # a view or a policy could show each query other rows

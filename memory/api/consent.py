@@ -134,6 +134,8 @@ class Deny(AgentView):
 
 
 class Revoke(AgentView):
+    shows_later = True
+
     @extend_schema(operation_id="grants_revoke", request=None, responses=AccessOut)
     def post(self, request: Request, number: int) -> Response:
         """Revoke a grant. A grant that has ended does not change."""

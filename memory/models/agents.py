@@ -116,6 +116,9 @@ class Agent(RefinementLimits):
     audit_seq = models.PositiveBigIntegerField(default=0, editable=False)
     audit_mac = models.BinaryField(default=b"", max_length=32, editable=False)
     audit_at = models.DateTimeField(null=True, editable=False)
+    redacted_seq = models.BigIntegerField(
+        default=0, db_default=0, editable=False, help_text="the entry of the last redaction, or 0"
+    )
 
     # The prefixes of the keys that open the silo, its last claim (memory/consent/claims.py), whether its keys are
     # suspended, and the signature of this row (memory/access/authority.py).

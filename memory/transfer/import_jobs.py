@@ -95,7 +95,7 @@ def add(agent: Agent, key: AgentKey, body: bytes, format: str, project: str) -> 
 
 def _place(agent: Agent, key: AgentKey) -> str:
     """The name of the body's seal. A redaction changes it, because the file may have the redacted content."""
-    return f"{_BODY}/{key.prefix}/{redactions.last(agent.pk)}"
+    return f"{_BODY}/{key.prefix}/{redactions.last(agent)}"
 
 
 def describe(agent: Agent, number: int) -> dict[str, Any]:

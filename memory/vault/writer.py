@@ -119,7 +119,7 @@ def sync_locked(agent: Agent, disk: Disk, edited: Sequence[int] = ()) -> None:
         files.sync(edited)
     else:
         # SQL can hide that an earlier sync failed.
-        is_left = state.fault or redactions.last(now.pk)
+        is_left = state.fault or redactions.last(now)
         if is_left and (numbers := list(removing.pending(now).values_list("number", flat=True))):
             files.remove(numbers)  # first, because a later step may fail
         files.sync(sorted({*edited, *_changed_since(now, since)}))

@@ -12,7 +12,7 @@ from django.db.models import Count, F, Max, Q, Sum
 from django.utils import timezone
 
 from audit.bulk import update_many
-from audit.models import AuditEntry
+from audit.models import AuditEntry, Operation
 from memory.access import authority
 from memory.access.heads import proven_ends
 from memory.models import Agent, DueReason, Kind, Layer, Memory
@@ -97,6 +97,8 @@ def save(agent: Agent, entry: AuditEntry) -> None:
     If core memory is over the budget after this edit, refinement becomes due. An erased agent is never refined.
     """
     agent.audit_seq, agent.audit_mac, agent.audit_at = entry.seq, entry.mac, entry.at
+    if entry.operation == Operation.REDACTED:
+        agent.redacted_seq = entry.seq
     authority.sign(agent)
     if agent.core_tokens > agent.budget_tokens and agent.wrapped_key:
         now = timezone.now()  # the trail's time can be ahead, if the clock was
@@ -153,7 +155,7 @@ _SAVED = (
     *("next_number", "core_count", "core_tokens", "journal_count", "beneath_count", "beneath_tokens"),
     *("instruction_count", "instruction_tokens"),
     *("constitutional_count", "constitutional_tokens", "duplicate_tokens", "high_water_tokens"),
-    *("due_at", "due_reason", "audit_seq", "audit_mac", "audit_at"),
+    *("due_at", "due_reason", "audit_seq", "audit_mac", "audit_at", "redacted_seq"),
     *authority.SIGNATURE,
 )
 

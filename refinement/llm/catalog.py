@@ -35,13 +35,15 @@ def weight(model: str) -> int:
     return next((weight for pattern, weight in settings.MODELS.items() if fnmatchcase(model, pattern)), 1)
 
 
-def open_model(model: str, agent: Agent | None = None, require: Callable[[], None] = lambda: None) -> tuple[Model, str]:
+def open_model(
+    model: str, agent: Agent | None = None, require: Callable[[Agent], None] = lambda _: None
+) -> tuple[Model, str]:
     """The adapter for a model, and the model's name for the adapter's requests. Makes no call. Raises
     `ModelNotConfigured`.
 
     If `agent` is set, the calls are on behalf of this agent. They wait while the model is closed, and report their
     results (`refinement.providers`). Before each attempt, `require` is called: it raises an error if the texts of the
-    request may not be sent any more.
+    request may not be sent any more. Its argument is the proven present row of the agent.
 
     An adapter is imported only when it is first used, because it loads an HTTP client or a library that compares words.
     """

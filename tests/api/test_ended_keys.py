@@ -14,13 +14,15 @@ from memory import errors
 from memory.access.authentication import agent_key, new_request, prefix_of, request_key
 from memory.access.tenants import issue_key, revoke_key
 from memory.agents import lifecycle
-from memory.api.base.views import CHALLENGE, Kept
-from memory.consent import claims
+from memory.api.base.idempotency import Kept
+from memory.api.base.views import CHALLENGE
+from memory.consent import claims, requests
 from memory.models import Agent, AgentKey, TenantKey
 from memory.search import reading
 from memory.silo.silo import Read, Silo
 from memory.writing import edits, operations
 from tests import steps
+from tests.access_requests import granted
 from tests.api.calling import BASE, Answer, Caller
 from tests.conftest import OPERATOR, House
 from tests.steps import ME, fresh
@@ -128,6 +130,22 @@ def test_a_key_exchanged_during_a_read_gets_nothing_newer(
     body = {"memories/search": {"q": "secret"}, "retrieve": {"query": "secret"}}.get(path)
     answer = Caller(house.ada_key).ask(method, path, body)
     assert (done, answer.status, b"secret" in answer.content) == ([True], 401, False)
+
+
+def test_a_key_exchanged_during_its_request_sees_no_newer_grant(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    expire, numbers = requests.expire, list[int]()
+
+    def slow(agent: Agent) -> None:
+        with new_request():
+            claims.exchange(agent_key(house.ada_key), ME)
+            numbers.append(granted(fresh(house.ada)))
+            requests.revoke(fresh(house.ada), numbers[0], ME)
+        expire(agent)
+
+    monkeypatch.setattr(requests, "expire", slow)
+    answer = Caller(house.ada_key).post(f"grants/{fresh(house.ada).audit_seq + 4}/revoke")
+    assert numbers == [fresh(house.ada).audit_seq - 1]
+    assert answer.status == 401
 
 
 @pytest.mark.parametrize("is_put_back", [False, True])

@@ -24,6 +24,7 @@ from memory.access import authority, heads
 from memory.admin.base.page import MOST_WORDS
 from memory.agents import lifecycle
 from memory.api.base import views
+from memory.api.base.idempotency import KEPT, Kept
 from memory.consent import redaction, requests
 from memory.errors import Invalid
 from memory.mail import letters
@@ -176,13 +177,13 @@ def test_only_the_first_words_of_a_search_in_the_admin_count(ada: Agent, client:
 @pytest.mark.postgresql
 @pytest.mark.django_db(transaction=True)
 def test_expired_idempotency_keys_that_another_deletes_make_nobody_wait(ada: Agent, bob: Agent) -> None:
-    expired = timezone.now() - 2 * views.KEPT
+    expired = timezone.now() - 2 * KEPT
     for agent in (ada, bob):
         Creation.objects.create(agent=agent, key=b"k", fingerprint=b"f", numbers=[], at=expired)
 
     def store() -> None:
         with closing(connection), transaction.atomic():
-            views.Kept(b"new", b"f").store(ada, [1])
+            Kept(b"new", b"f").store(ada, [1])
 
     with ThreadPoolExecutor(1) as pool, transaction.atomic():
         Creation.objects.select_for_update().get(agent=bob)

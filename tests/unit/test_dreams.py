@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
+from audit.models import AuditEntry, Operation
 from memory import errors
 from memory.access.authentication import agent_key, new_request, prefix_of, request_key
 from memory.agents import lifecycle
@@ -21,6 +22,7 @@ from refinement.knife import Knife
 from refinement.llm.base import NoModel
 from refinement.models import Dream, Mode, Outcome, RefinementSession, Share, Waiting
 from tests.claiming import claim
+from tests.conftest import drop_guards
 from tests.refining import Held, fill, filler, notice
 from tests.rules.recordings import talk
 from tests.steps import ME, PERSON, fresh, problems, remember, row, signed_update
@@ -246,6 +248,9 @@ def test_instructions_that_sql_puts_back_after_a_redaction_are_lost(ada: Agent) 
     redaction.redact(fresh(ada), request, ME)
     Dream.objects.update(instructions=sealed)
     assert dreams.instructions(fresh(ada), [state(ada)]) == {}
+    drop_guards()
+    AuditEntry.objects.filter(agent_id=ada.pk, operation=Operation.REDACTED).update(operation="rolled_back")
+    assert dreams.instructions(fresh(ada), [state(ada)]) == {}, "the signed row has the redaction"
 
 
 def test_a_canceled_dream_keeps_its_edits(ada: Agent) -> None:

@@ -8,8 +8,6 @@ import json
 import select
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from datetime import timedelta
 from functools import cache, partial
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -17,13 +15,12 @@ from typing import Any, TypeVar
 import structlog
 from django.conf import settings
 from django.core.cache import cache as counts
-from django.db.models import Model, Q, QuerySet
-from django.utils import timezone
+from django.db.models import Model, QuerySet
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.utils import OpenApiParameter, extend_schema, inline_serializer
 from rest_framework import serializers, status
 from rest_framework.authentication import BaseAuthentication
-from rest_framework.exceptions import APIException, NotFound, ParseError, Throttled
+from rest_framework.exceptions import NotFound, ParseError, Throttled
 from rest_framework.permissions import SAFE_METHODS
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -36,8 +33,9 @@ from config.queue import redis_error
 from memory.access import recovery
 from memory.access.authentication import either_key, new_request, request_key, require_valid_key
 from memory.api.base.bodies import Body
+from memory.api.base.idempotency import Kept
 from memory.errors import AuthorityBroken, Erased, Invalid, KeyRejected, KeySuspended, TrailShortened
-from memory.models import Agent, AgentKey, Creation, Tenant, TenantKey
+from memory.models import Agent, AgentKey, Tenant, TenantKey
 from memory.silo.silo import Silo
 from memory.writing import edits
 
@@ -52,12 +50,10 @@ log = structlog.get_logger("palimpsest.api")
 CHALLENGE = 'Bearer realm="palimpsest"'  # sent with every 401 (RFC 6750, section 3)
 MAX_HEADER = 200  # characters of Authorization; a key has 60
 WINDOW = 60  # seconds
-KEPT = timedelta(days=1)  # how long an Idempotency-Key is remembered
 LARGE_BODY = 50_000  # bytes
 TURNS = 2  # requests of an agent that a process works on at the same time: Python gives each thread the same CPU time
 DOWNLOADS = 2  # exports of an agent that a process makes at the same time, and one more of its tenant
 MAX_KEY = 200  # characters of an Idempotency-Key
-MOST_EXPIRED = 20  # rows that one request deletes, because another writer may wait
 
 IDEMPOTENCY_KEY = OpenApiParameter(
     "Idempotency-Key",
@@ -65,12 +61,6 @@ IDEMPOTENCY_KEY = OpenApiParameter(
     OpenApiParameter.HEADER,
     description="any text of up to 200 characters; if you repeat the request within a day, you get the first result",
 )
-
-
-class KeyReused(APIException):
-    status_code = status.HTTP_409_CONFLICT
-    default_code = "idempotency_key_reused"
-    default_detail = "This Idempotency-Key was used with another body. Use a new key."
 
 
 class KeyAuthentication(BaseAuthentication):
@@ -277,34 +267,6 @@ class View(APIView):
     def query(self, form: type[Body]) -> dict[str, Any]:
         """The checked query string. If a parameter is repeated, its last value counts. Raises ValidationError."""
         return dict(shared(form).run_validation(self.request.query_params.dict()))
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """The stored result of requests with the same Idempotency-Key. It is stored for a day. `key` and `fingerprint` are
-    keyed digests of the Idempotency-Key and of the request."""
-
-    key: bytes
-    fingerprint: bytes
-
-    def find(self, agent: Agent) -> list[Any] | None:
-        """Raises KeyReused."""
-        now = timezone.now()
-        before = Creation.objects.filter(agent=agent, key=self.key, at__range=(now - KEPT, now + KEPT)).first()
-        if before is not None and bytes(before.fingerprint) != self.fingerprint:
-            raise KeyReused
-        return None if before is None else list(before.numbers)
-
-    def store(self, agent: Agent, made: list[Any]) -> None:
-        """Store a result in the caller's transaction, and delete old results."""
-        now = timezone.now()
-        # Those of all agents, a few at a time. A wrong clock may have set a later time.
-        rows = Creation.objects.select_for_update(skip_locked=True)  # another tenant may be deleting them
-        expired = rows.filter(Q(at__lt=now - KEPT) | Q(at__gt=now + KEPT))
-        Creation.objects.filter(pk__in=list(expired.values_list("pk", flat=True)[:MOST_EXPIRED])).delete()
-        new, unique = {"fingerprint": self.fingerprint, "numbers": made, "at": now}, ["agent", "key"]
-        row = Creation(agent=agent, key=self.key, **new)  # the key may have an expired row
-        Creation.objects.bulk_create([row], update_conflicts=True, update_fields=new, unique_fields=unique)
 
 
 class AgentView(View):

@@ -2,13 +2,14 @@
 
 from typing import Any
 
+from django.core.management import CommandError
 from django.db import transaction
 
 from audit.bulk import streamed
-from audit.models import AuditEntry, Operation
 from config.commandline import Task
 from config.commandline.progress import progress
 from config.keyring import keyring
+from config.wording import several
 from memory.access import authority
 from memory.models import Agent
 from memory.silo import keys
@@ -24,25 +25,31 @@ class Command(Task):
 
     def run(self, **options: Any) -> None:
         agents = Agent.objects.exclude(wrapped_key=b"").order_by("pk").values_list("pk", flat=True)
-        rewrapped = 0
+        rewrapped = unsigned = 0
         with progress("rewrapping", unit="agents", total=agents.count()) as advance, streamed(agents) as pks:
             for pk in pks:
-                rewrapped += _rewrap(pk)
+                is_signed, changed = _rewrap(pk)
+                rewrapped, unsigned = rewrapped + changed, unsigned + (not is_signed)
                 advance(1)
+        if unsigned:
+            raise CommandError(
+                f"{rewrapped:,} keys rewrapped. {several(unsigned, 'agent')} not rewrapped: SQL changed the row. Do "
+                "not retire older silo keys yet: run verify_audit --all, and repair_authority."
+            )
         self.stdout.write(f"{rewrapped:,} keys rewrapped; silo key {keyring().silo[0].id} now wraps every data key")
 
 
-def _rewrap(pk: int) -> bool:
-    """Wrap one agent's data key again, and return whether the wrapped key changed. A row that does not have the
-    service's signature gets none."""
+def _rewrap(pk: int) -> tuple[bool, bool]:
+    """Wrap one agent's data key again. Return whether the row has the service's signature, and whether the wrapped key
+    changed. Without the signature it does not change: SQL may have put back the key of an erased silo."""
     with transaction.atomic():
         row = Agent.objects.select_for_update(no_key=True, of=("self",)).select_related("tenant").get(pk=pk)
-        wrapped, is_signed = bytes(row.wrapped_key), authority.is_signed(row)
-        is_erased = AuditEntry.objects.filter(agent_id=pk, operation=Operation.ERASED).exists()
-        row.wrapped_key = keys.rewrap(pk, wrapped) if wrapped and not is_erased else wrapped
+        if not authority.is_signed(row):
+            return False, False
+        wrapped = bytes(row.wrapped_key)
+        row.wrapped_key = keys.rewrap(pk, wrapped) if wrapped else wrapped
         if row.wrapped_key == wrapped:
-            return False
-        if is_signed:
-            authority.sign(row)
+            return True, False
+        authority.sign(row)
         row.save(update_fields=["wrapped_key", *authority.SIGNATURE])
-        return True
+        return True, True

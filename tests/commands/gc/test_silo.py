@@ -224,6 +224,7 @@ STOPS = {
     "redaction": "content was redacted meanwhile",
     "memory off": "does not have memory enabled",
     "key": "set PALIMPSEST_AGENT_KEY to the agent's key",
+    "memory off, and on again by SQL": "No model is set",
 }
 
 
@@ -241,6 +242,7 @@ def test_nothing_is_sent_after_a_removal_while_the_text_was_made(
             lifecycle.revoke_key(fresh(logged), prefix_of(os.environ["PALIMPSEST_AGENT_KEY"]), ME)
         else:
             rule_changes.change(fresh(logged), PERSON, enabled=False)
+            Agent.objects.filter(pk=logged.pk).update(memory_enabled="SQL" in stop)
         return make(*args, **options)
 
     monkeypatch.setattr(gc, "_request", late)
