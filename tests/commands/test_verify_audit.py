@@ -10,7 +10,7 @@ from audit import guards
 from audit.models import AccessRequest
 from config.keyfiles import new_key
 from memory.consent import redaction, requests
-from memory.models import Agent
+from memory.models import Agent, AgentKey
 from tests import steps, tampering
 from tests.access_requests import ask
 from tests.commands.calling import Ran, failed, run
@@ -169,3 +169,27 @@ def test_exported_heads_prove_a_trail(past: Agent, tmp_path: Path) -> None:
         assert (ran.code, ran.out.startswith(f"acme/ada entry {tampering.LAST}: replaced")) == (1, True)
         for secret in (tampering.SECRET, tampering.SECRET.encode().hex()):
             assert secret not in ran.out + data.out
+
+
+@pytest.mark.sqlite
+@pytest.mark.own_database
+@pytest.mark.django_db(transaction=True)
+def test_an_index_that_hides_rows_is_damage(ada: Agent) -> None:
+    assert run("verify_audit", "--all").code == 0
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT name, sql FROM sqlite_master WHERE tbl_name = 'memory_agentkey' AND sql LIKE '%agent_id%'"
+        )
+        [[name, text]] = [row for row in cursor.fetchall() if row[1].startswith("CREATE INDEX")]
+        cursor.execute(f'DROP INDEX "{name}"')
+        cursor.execute(f"{text} WHERE prefix <> '{AgentKey.objects.get(agent=ada).prefix}'")
+        cursor.execute("PRAGMA writable_schema = 1")
+        cursor.execute(f"UPDATE sqlite_master SET sql = '{text}' WHERE name = '{name}'")
+        cursor.execute("PRAGMA writable_schema = RESET")
+    connection.close()
+    assert not AgentKey.objects.filter(agent_id=ada.pk).exists()
+    ran = run("verify_audit", "--all")
+    assert (ran.code, "the database is damaged" in ran.out) == (1, True)
+    with connection.cursor() as cursor:
+        cursor.execute("REINDEX")
+    assert run("verify_audit", "--all").code == 0

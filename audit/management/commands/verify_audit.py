@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from audit import heads, verify
+from audit import disk, heads, verify
 from audit.models import AccessRequest, AuditEntry
 from audit.verify import Problem
 from config.commandline import Task, read_file
@@ -62,6 +62,8 @@ class Command(Task):
                 yield from replay.problems_of(agent)
                 advance(1)
         if check_orphans:
+            if damage := disk.damage():
+                yield Problem("", 0, f"the database is damaged ({damage}): restore a backup")
             yield from verify.tolerant("", _orphans())
             yield from verify.tolerant("", roles.problems())
             yield from verify.tolerant("", own_heads.problems())
