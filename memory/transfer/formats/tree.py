@@ -41,6 +41,7 @@ MAX_RATIO, RATIO_FROM = 200, 2**24
 MAX_FILES = 1_000_000
 MAX_FILE = 2**20  # bytes
 MAX_EMPTY = 100  # reads after the end: a header can claim a size that takes for ever to skip
+GZIP_PART, MOST_PARTS = b"\x1f\x8b\x08", 1_000
 MAX_HEADERS = 2**16  # bytes of headers for one member
 NO_ARCHIVE = "is not a complete tar archive, packed with gzip"
 _BUFFER = 10_240  # bytes read at a time
@@ -81,7 +82,10 @@ class _Unpacked:
 
 def unpacked_size(body: bytes, most: int) -> int:
     """Return the size of a packed body when it is unpacked. Unpacking stops at an error. Raises Invalid if the size is
-    more than `most` bytes, or more than 100 times the packed size and 1 MB."""
+    more than `most` bytes, or more than 100 times the packed size and 1 MB. Raises Invalid, too, if the body has very
+    many parts, each of which takes time."""
+    if body.count(GZIP_PART) > MOST_PARTS:
+        raise Invalid("file", f"has more than {MOST_PARTS:,} parts when it is unpacked. Nothing was imported")
     most, size = min(most, max(2**20, 100 * len(body))), 0
     with suppress(EOFError, zlib.error, gzip.BadGzipFile), gzip.open(io.BytesIO(body)) as file:
         while size <= most and (piece := file.read(2**16)):
