@@ -4,7 +4,7 @@ import re
 
 from config import PROGRAM
 
-FULL = "the disk of VAR_DIR is full: delete files to make space."
+FULL = "the disk of VAR_DIR is full: make space on this disk."
 _CAUSES = {  # the text, and a pattern of the error that shows this cause
     FULL: "database or disk is full|SQLITE_IOERR_SHMSIZE",
     "the SQLite file cannot be written: check the owner and mode of VAR_DIR, and whether its disk is read-only.": (

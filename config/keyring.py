@@ -96,8 +96,9 @@ def _keys(folder: str, name: str, variable: str) -> tuple[Key, ...]:
         raise KeysMissing(f"{problem}: {how_to_open(Path(folder), name)}.") from None
     if not material:
         raise KeysMissing(
-            f"The {name} key is missing. If this database was used before, copy its keys from the backup into "
-            f"{folder}. Otherwise, create keys with '{PROGRAM} create_keys'."
+            f"The {name} key is missing. If the service runs with another VAR_DIR or KEYS_DIR, set it here, too. If "
+            f"this database was used before, copy its keys from the backup into {folder}. Otherwise, create keys with "
+            f"'{PROGRAM} create_keys'."
         )
     parts = [part.strip() for part in material.split(",")]
     return tuple(_key(name, part) for part in parts if part) or (_key(name, ""),)

@@ -17,7 +17,10 @@ from memory.models import Agent
 
 FORM = "palr_"
 _CODE = re.compile(rf"{FORM}([1-9][0-9]{{0,17}})_([0-9a-f]{{64}})")
-_WRONG = "The key or recovery code is not valid."
+_WRONG = (
+    "The key or recovery code is not valid. If the response to an exchange was lost, send the same request again, with "
+    "the same Idempotency-Key."
+)
 
 
 def new_code(agent: Agent, seed: str = "") -> str:
