@@ -151,8 +151,7 @@ def _around(agent: Agent, seq: int) -> list[Any]:
     return _setting_changes(agent, since) or _setting_changes(agent, since)  # a redaction may just be committed
 
 
-_CHANGES = (Operation.AGENT_CHANGED, Operation.CLAIMED)
-_NOTICED = (*_CHANGES, Operation.KEY_ISSUED, Operation.KEY_REVOKED)
+_NOTICED = (Operation.AGENT_CHANGED, Operation.CLAIMED, Operation.KEY_ISSUED, Operation.KEY_REVOKED)
 _IMPORTANT = Q(operation=Operation.CLAIMED) | Q(detail__changed__has_key="steward")
 SETTLED = timedelta(hours=72)  # a steward whom a key named less than this before a suspension gets no code
 MOST_STEWARDS = 10  # changes of a steward in 24 hours after which the new one gets links to open requests
