@@ -5,6 +5,7 @@ memory. Work that is switched off is skipped silently. No task waits long for th
 agent does not stop the work for other agents.
 """
 
+import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -48,15 +49,21 @@ def attempt(agent_id: int, act: Callable[[], object], work: str) -> bool:
 RECORDING = Actor.system("recording")
 SESSIONS_AT_ONCE = 200  # sessions of all agents
 SESSIONS_OF_AN_AGENT = 10  # in one run
+MOST_SECONDS = 5.0  # then other tasks of the queue get their turn
 # The stored rules have this text if the setting is off. An agent whose rules have this text elsewhere is skipped, too.
 # The previous session of this agent ends when the next session begins.
 _UNBOUNDED = '"session_boundary_detection": false'
 
 
 def end_quiet() -> int:
-    """End sessions that have become quiet, and return how many ended. A task calls this every five minutes. One query
-    finds the sessions."""
-    return sum(attempt(each.agent_id, partial(_ended, each), "end of a quiet session") for each in _due())
+    """End sessions that have become quiet, for MOST_SECONDS, and return how many ended. Tenants take turns. A task
+    calls this every minute. One query finds the sessions."""
+    ended, until = 0, time.monotonic() + MOST_SECONDS
+    for each in _due():
+        ended += attempt(each.agent_id, partial(_ended, each), "end of a quiet session")
+        if time.monotonic() > until:
+            break
+    return ended
 
 
 def _due() -> QuerySet[RecordedSession]:
@@ -67,8 +74,9 @@ def _due() -> QuerySet[RecordedSession]:
     place = Window(RowNumber(), partition_by=F("agent_id"), order_by=Random())
     placed = able.exclude(agent__rules__contains=_UNBOUNDED).annotate(place=place)
     chosen = placed.filter(place__lte=SESSIONS_OF_AN_AGENT).order_by("place", Random()).values("pk")
-    found = RecordedSession.objects.filter(pk__in=chosen[:SESSIONS_AT_ONCE])
-    return found.select_related("agent__tenant").order_by("pk")
+    found = RecordedSession.objects.filter(pk__in=chosen[:SESSIONS_AT_ONCE]).select_related("agent__tenant")
+    turn = Window(RowNumber(), partition_by=F("agent__tenant_id"), order_by="pk")
+    return found.annotate(turn=turn).order_by("turn", Random())
 
 
 def _ended(found: RecordedSession) -> bool:

@@ -171,6 +171,7 @@ def _duration(time: timedelta) -> str:
 
 QUIET = timedelta(minutes=30)  # a session is over after this time without an interaction
 READ = 500  # number of memories that are read: the first one of the session, and the newest ones
+READ_TOKENS = 200_000  # of the memories that are read, which takes up to a second
 READ_LOCKED = 50_000  # tokens of the memories that are read while the agent is locked
 ENDED_AT_ONCE = 2  # an end can take a quarter of a second
 
@@ -374,17 +375,18 @@ def read_ahead(agent: Agent, ending: Iterable[RecordedSession]) -> Ahead:
 def _recordings(row: Agent, session: RecordedSession, ahead: Ahead) -> list[Quotable]:
     """Return the recordings of a session, in order. The list is empty if memory or `user_interaction` is off.
 
-    Recordings that are not in `ahead` are read and added. If the agent is locked, these are only the newest ones, with
-    at most READ_LOCKED tokens. The others are left out: they have changed since the agent was locked."""
-    silo, tokens = Silo.for_agent(row), 0  # this reads the row again if it is not current
+    Recordings that are not in `ahead` are read and added: the newest ones, with at most READ_TOKENS in all. If the
+    agent is locked, at most READ_LOCKED tokens are read. The others have changed since then, and are left out."""
+    silo, tokens, all_tokens = Silo.for_agent(row), 0, 0  # this reads the row again if it is not current
     if not row.memory_enabled or "user_interaction" in switches.closed(row):
         return []
     numbers = session.numbers if len(session.numbers) <= READ else [session.numbers[0], *session.numbers[1 - READ :]]
     memories = Memory.objects.of(row).active().numbered(numbers).filter(category="user_interaction").order_by("number")
     for memory in reversed(memories):
+        all_tokens += memory.tokens
         if (key := (memory.number, memory.version)) not in ahead:
             tokens += memory.tokens
-            if tokens > READ_LOCKED and row.is_locked:
+            if all_tokens > READ_TOKENS or (tokens > READ_LOCKED and row.is_locked):
                 break
             ahead[key] = quotable(silo.open(memory).content)
     return [ahead[key] for each in memories if (key := (each.number, each.version)) in ahead]

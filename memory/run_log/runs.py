@@ -40,18 +40,19 @@ def log_run(agent: Agent, task: str, result: str, actor: Actor, file: log_file.O
     if not agent.memory_path:
         return operations.remember(agent, [Draft(text, kind=Kind.JOURNAL, source=Source.RUN)], actor).memory.number
     data = entry(timezone.now(), text).encode()
-    with nullcontext(file) if file else _locked(agent) as opened:
-        _require_current(agent)  # while this waited for the lock, a claim may have changed the path
+    with nullcontext(file) if file else _locked(agent) as opened, edits.locked(agent) as row:
+        _require_current(agent, row)  # while this waited for the locks, a claim may have changed the path
         opened.add(data)
     return None
 
 
-def _require_current(agent: Agent) -> None:
-    """Read the agent's row again. Check that the key of the request is still valid, that the agent is not erased, that
-    memory is on, and that the path of the memory file is the same. Raises KeyRejected, Erased, MemoryDisabled,
-    FileFault."""
-    row = Agent.objects.select_related("tenant").get(pk=agent.pk)
-    authority.require(row)
+def _require_current(agent: Agent, row: Agent | None = None) -> None:
+    """Read the agent's row again, unless it is locked. Check that the key of the request is still valid, that the agent
+    is not erased, that memory is on, and that the path of the memory file is the same. Raises KeyRejected, Erased,
+    MemoryDisabled, FileFault."""
+    if row is None:
+        row = Agent.objects.select_related("tenant").get(pk=agent.pk)
+        authority.require(row)
     require_valid_key(row)
     edits.require_key(row)
     if not row.memory_enabled:

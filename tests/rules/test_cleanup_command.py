@@ -1,11 +1,14 @@
 """The command `cleanup`: a list for everybody; questions at a terminal, or numbers in scripts, with the agent's key."""
 
+from typing import Any
 from unittest import mock
 
 import pytest
 
 from memory.models import Agent, CleanupDecision
+from memory.recording import cleanup
 from memory.writing import operations
+from tests.claiming import claim
 from tests.commands.calling import Ran, failed, run
 from tests.conftest import House
 from tests.rules.recordings import settings
@@ -157,4 +160,18 @@ def test_without_the_agents_key_nothing_is_decided(past: Agent, house: House, mo
         monkeypatch.setenv("PALIMPSEST_AGENT_KEY", key)
         failed(clean("--discard", "1@1"), 2, "PALIMPSEST_AGENT_KEY")
         assert CONTENT not in clean(terminal=True, stdin="d\nd\nd\n").out
+    assert_nothing_decided(past)
+
+
+def test_a_key_that_ends_after_the_list_is_made_shows_nothing(past: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    review = cleanup.review
+
+    def late(*args: Any, **options: Any) -> Any:
+        found = review(*args, **options)
+        claim(past)
+        return found
+
+    monkeypatch.setattr(cleanup, "review", late)
+    ran = clean(terminal=True, stdin="k\nk\nk\n")
+    assert (ran.code, CONTENT in ran.out + ran.err) == (2, False)
     assert_nothing_decided(past)

@@ -131,3 +131,24 @@ def test_one_query_finds_quiet_sessions_a_batch_at_a_time(ada: Agent, monkeypatc
     silent()
     monkeypatch.setattr(automatic, "SESSIONS_AT_ONCE", 3)
     assert [end_quiet(), end_quiet(), end_quiet()] == [3, 1, 0]
+
+
+@pytest.mark.database
+def test_slow_ends_of_one_tenant_leave_turns_to_others(ada: Agent, bob: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(3):
+        talk(ada, project=f"p{number}")
+    talk(bob)
+    silent()
+    assert {each.agent_id for each in automatic._due()[:2]} == {ada.pk, bob.pk}
+    monkeypatch.setattr(automatic, "MOST_SECONDS", 0.0)
+    assert [end_quiet() for _ in range(5)] == [1, 1, 1, 1, 0]
+
+
+def test_the_newest_recordings_are_read_up_to_a_size(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    for question in ("Which ferry?", "Which train?", "Which bus?"):
+        talk(ada, question, session="monday")
+    silent()
+    monkeypatch.setattr(recorded_sessions, "READ_TOKENS", 2 * of_category(ada, "user_interaction")[0].tokens)
+    assert end_quiet() == 1
+    text = text_of(ada, sessions(ada)[0].memory)
+    assert ("ferry" in text, "bus" in text) == (False, True)

@@ -53,6 +53,8 @@ class Command(AgentCommand):
             is_asked = may_read and not is_dry_run and interactive
             numbers = [each.number for each in review.suggestions] if is_asked or (may_read and is_shown()) else []
             reads = {read.memory.number: read for read in reading.several(agent, numbers)} if numbers else {}
+            if reads:
+                agents_side(agent)  # the key may have ended meanwhile
             kept, discarded = self._go_through(review, reads, is_asked=is_asked)
         if not (as_json or kept or discarded):
             self._say_what_is_off(agent, category)
