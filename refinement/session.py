@@ -69,7 +69,7 @@ def open_session(
             schedule.require_useful(agent)
         before = copy(agent)
         number = (RefinementSession.objects.filter(agent=agent).aggregate(last=Max("number"))["last"] or 0) + 1
-        removed = duplicates.remove(agent, found, session=number).memories if found else ()
+        removed = duplicates.remove(agent, found, session=number).memories if store is None else ()
         session = _new_session(before, agent, number, trigger, mode, driver, store)
         session.duplicates_removed = sum(m.discarded_at is not None for m in removed)
         session.own_microseconds = round((time.perf_counter() - started) * 1_000_000)

@@ -10,7 +10,7 @@ from typing import Any
 from audit import verify
 from audit.consent import Person, Request
 from audit.models import AuditEntry, Change, Operation
-from audit.trail import Actor
+from audit.trail import Actor, has_body
 from audit.verify import binary_or_none
 from memory import errors
 from memory.consent import grants, notices
@@ -25,10 +25,9 @@ MAX_READ = 100  # memories, or steps of an entry, per read
 
 
 def memories(agent: Agent, number: int, person: Person, numbers: Sequence[int]) -> list[Read]:
-    """Read the content of these memories under grant `number`. Redacted memories are left out, and memories whose row
-    is not as in the trail.
+    """Read the content of these memories under grant `number`. Redacted memories are left out.
 
-    Raises NotGranted, UnknownMemory, DuplicateNumbers, Invalid.
+    Raises NotGranted, UnknownMemory, DuplicateNumbers, Invalid. Raises SealBroken for an altered row.
     """
     if not 0 < len(numbers) <= MAX_READ:
         raise errors.Invalid("numbers", f"must have 1 to {MAX_READ} numbers")
@@ -42,8 +41,11 @@ def memories(agent: Agent, number: int, person: Person, numbers: Sequence[int]) 
         changes = Change.objects.filter(agent_id=row.pk, number__in=numbers)
         redacted = set(changes.filter(seq__in=whole).values_list("number", flat=True))
         last = changes.filter(seq__in={each.version for each in rows}).values_list("number", "seq", "after")
-        known = {(number, seq): binary_or_none(after) for number, seq, after in last}
-        found = [m for m in rows if m.number not in redacted and known.get((m.number, m.version)) == edits.snapshot(m)]
+        known = {(number, seq): binary_or_none(after) or b"" for number, seq, after in last}
+        found = [m for m in rows if m.number not in redacted and has_body(known.get((m.number, m.version), b""))]
+        for memory in found:
+            if known[memory.number, memory.version] != edits.snapshot(memory):
+                raise errors.SealBroken(f"Memory {memory.number} of {row.label} cannot be decrypted: it was changed.")
         _record(row, grant, person, {"memories": list(numbers)})
         silo = Silo.for_agent(row)
         return [Read(memory, silo.open(memory)) for memory in found]
