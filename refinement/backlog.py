@@ -31,6 +31,7 @@ from refinement.models import Dream, RefinementSession, Waiting, held
 
 # At most this many wake-ups are queued, because mail waits behind them. A worker that takes an agent adds the next.
 AT_ONCE = 4
+MOST_FAILING = 100  # models that do not respond, whose agents a sweep adds
 ROWS = 1_000  # in one statement
 REPEAT_AFTER = timedelta(minutes=1)  # a repeated request gets a new task after this time, because the first may be lost
 
@@ -119,7 +120,7 @@ def sweep() -> int:
     providers.forget_unused()
     failing = providers.failing_names()
     chosen = list(_in_turn().exclude(providers.using(failing))[: settings.SWEEP_AGENTS])
-    for name in failing:
+    for name in failing[:MOST_FAILING]:
         chosen += schedule.due().filter(providers.using([name])).order_by(*_REQUESTED_FIRST)[:AT_ONCE]
     chosen += _dreaming()[: settings.SWEEP_AGENTS]
     stay = {(agent.pk, agent.model) for agent in chosen}

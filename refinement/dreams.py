@@ -217,7 +217,9 @@ def recordings(agent: Agent, dream: Dream) -> list[str]:
     were discarded or may not be refined are left out."""
     rows = RecordedSession.objects.filter(agent_id=agent.pk, pk__in=dream.recorded)
     numbers = sorted({number for session in rows for number in session.numbers}, reverse=True)
-    kept = Memory.objects.of(agent).kept().exclude(category__in=ledger.left_out(agent))
+    # SQL could put other numbers into the row of a recorded session.
+    own = Memory.objects.of(agent).filter(category="user_interaction", is_instruction=False)
+    kept = own.kept().exclude(category__in=ledger.left_out(agent))
     sizes = kept.numbered(numbers).order_by("-number").values_list("number", "tokens")
     room, silo = ledger.batch_tokens(agent.context_tokens) // RECORDED_SHARE, Silo.for_agent(agent)
     totals = accumulate(size for _, size in sizes)

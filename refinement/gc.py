@@ -157,6 +157,8 @@ def _require_same(agent: Agent, agent_log: Log, options: Options) -> None:
     _require_key(now, agent_log, options)
     switches.require_on(now)
     edits.require_key(now)
+    if switches.closed(now) - switches.closed(agent):
+        raise GcFailed("a category was switched off meanwhile; nothing was sent to the model", FAILED)
     if agent_log.seq is not None and redactions.last(now) > agent_log.seq:
         raise GcFailed("content was redacted meanwhile; nothing was sent to the model", FAILED)
 

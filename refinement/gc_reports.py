@@ -8,7 +8,7 @@ from typing import Any
 from django.db.models import Max
 from django.utils import timezone
 
-from audit.models import AuditEntry, Operation
+from audit import redactions
 from memory.models import Agent
 from memory.policy import switches
 from memory.silo.silo import Silo
@@ -31,8 +31,7 @@ def keep(agent: Agent, text: str, *, model: str, entries: int, left_out: int = 0
         edits.require_same_owner(row, agent)
         edits.require_key(row)
         switches.require_on(row)
-        redactions = AuditEntry.objects.filter(agent_id=row.pk, operation=Operation.REDACTED)
-        is_withdrawn = since is not None and redactions.filter(seq__gt=since).exists()
+        is_withdrawn = since is not None and redactions.last(row) > since
         last = GcReport.objects.filter(agent=row).aggregate(last=Max("number"))["last"] or 0
         return GcReport.objects.create(
             agent=row,

@@ -81,12 +81,7 @@ class Knife:
         """Raise an error if the session has ended, for example with a redaction. `agent` is the proven present row.
         Raises SessionEnded, MemoryDisabled, CategoryDisabled."""
         self._require_mine(agent, sessions.row_of(self._session).get())
-        self._require_same_categories(agent)
-
-    def _require_same_categories(self, agent: Agent) -> None:
-        """Raise CategoryDisabled if a category was switched off since the ledger was read."""
-        if closed := switches.closed(agent) - switches.closed(self._session.agent):
-            raise errors.CategoryDisabled(min(closed))
+        switches.require_same(agent, self._session.agent)
 
     def call(self, name: str, arguments: Mapping[str, Any] | None, *, is_last: bool = True) -> Result:
         """Make one call. If the call is refused, the result says why. If it is the last call of the reply, the result

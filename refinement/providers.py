@@ -53,10 +53,10 @@ def closed() -> dict[str, datetime]:
 
 
 def failing_names() -> list[str]:
-    """The names of the providers and models whose last calls failed, and of those closed now, for all agents. Models
-    that no agent has are left out."""
+    """The names of the providers and models whose last calls failed, and of those closed now, for all agents. The one
+    that opens first comes first. Models that no agent has are left out."""
     rows = Provider.objects.filter(Q(failures__gte=FAILURES) | _is_closed()).exclude(_is_unused())
-    return sorted(name for name in rows.values_list("name", flat=True) if not name.isdigit())
+    return [name for name in rows.order_by("shut_until", "name").values_list("name", flat=True) if not name.isdigit()]
 
 
 def forget_unused() -> None:

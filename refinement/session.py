@@ -15,7 +15,8 @@ from typing import Any
 
 import structlog
 from django.db import models, transaction
-from django.db.models import BigIntegerField, F, Max, Sum, Value
+from django.db.models import BigIntegerField, F, Max, Sum, Value, Window
+from django.db.models.functions import RowNumber
 from django.utils import timezone
 
 from audit import redactions
@@ -39,6 +40,7 @@ INTERRUPTED = "interrupted"  # a reason: a person or a bug stopped it
 CANCELED = "canceled"  # a reason: the agent's side canceled the dream
 
 SYSTEM = Actor.system("refinement")
+MOST_SECONDS = 10.0  # of a task that ends sessions; the next one continues
 LOCK_SECONDS = 5  # a worker waits this long for an agent's lock
 
 
@@ -223,9 +225,14 @@ def end_open(*, agent: Agent, why: str = "", **_: Any) -> None:
 
 
 def close_stale() -> list[RefinementSession]:
-    """End all open sessions whose lease has expired. Their outcome is `abandoned`. Their edits stay."""
-    ended = []
-    for session in RefinementSession.objects.filter(~held(timezone.now()), outcome=Outcome.OPEN):
+    """End open sessions whose lease has expired, for MOST_SECONDS. Tenants take turns. The outcome is `abandoned`. The
+    edits stay."""
+    ended, until = [], time.monotonic() + MOST_SECONDS
+    turn = Window(RowNumber(), partition_by=F("agent__tenant_id"), order_by="pk")
+    stale = RefinementSession.objects.filter(~held(timezone.now()), outcome=Outcome.OPEN).annotate(turn=turn)
+    for session in stale.order_by("turn", "pk"):
+        if ended and time.monotonic() > until:
+            break
         try:
             with edits.locked(session.agent, seconds=LOCK_SECONDS) as agent:
                 ended += _end_stale(agent)

@@ -1,5 +1,7 @@
 """The work of a worker. It refines the next agent of the backlog, and wakes another worker for the agent after that."""
 
+import time
+
 import structlog
 from django.db import InterfaceError, OperationalError
 
@@ -12,16 +14,18 @@ from refinement.llm.base import NoModel
 from refinement.models import Waiting
 
 NOT_DUE = "not_due"
+MOST_SECONDS = 10.0  # of a task in which no session was opened
 
 log = structlog.get_logger("palimpsest.refinement")
 
 
 def refine_next(agent_id: int) -> str:
     """Refine the next agent of the backlog. If the agent `agent_id` is due, it is added to the backlog before the next
-    agent is chosen. Returns the session's outcome, or `not_due` if no session was opened."""
+    agent is chosen. Returns the session's outcome, or `not_due` if no session was opened within MOST_SECONDS."""
     backlog.add_if_due(agent_id)
+    until = time.monotonic() + MOST_SECONDS
     try:
-        while not is_ending() and (turn := scheduling.take()) is not None:
+        while not is_ending() and time.monotonic() < until and (turn := scheduling.take()) is not None:
             if (outcome := _refine(turn)) != NOT_DUE:
                 return outcome
         return NOT_DUE

@@ -165,9 +165,9 @@ def new_request() -> Iterator[None]:
         request_key.reset(before)
 
 
-def require_valid_key(row: Agent | None = None) -> None:
+def require_valid_key(row: Agent | None = None) -> Agent | None:
     """Raise KeyRejected if the key was revoked or suspended after the request began. The write path passes the agent's
-    locked `row`.
+    locked `row`. Returns the present row of an agent's key.
 
     This reads the signed row of the agent, because SQL can put the row of a key back.
     """
@@ -182,5 +182,7 @@ def require_valid_key(row: Agent | None = None) -> None:
         is_unchanged = is_locked and key.agent.audit_seq == row.audit_seq  # a suspended key may be exchanged
         if key.fingerprint not in row.live_keys.split() or (row.keys_suspended and not is_unchanged):
             raise KeyRejected("The key is not valid.")
-    elif key is not None and key.fingerprint not in live_fingerprints(Tenant.objects.get(pk=key.tenant_id)):
+        return row
+    if key is not None and key.fingerprint not in live_fingerprints(Tenant.objects.get(pk=key.tenant_id)):
         raise KeyRejected("The key is not valid.")
+    return None

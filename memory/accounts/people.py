@@ -4,6 +4,7 @@ import hmac
 import secrets
 import time
 from base64 import b32encode
+from copy import copy
 from functools import reduce
 from operator import or_
 from urllib.parse import quote, urlencode
@@ -31,10 +32,19 @@ ISSUER = "Palimpsest"
 def set_password(person: Person, password: str) -> None:
     """Set a password, and end the person's sessions and grants. Raises ValidationError for a weak password."""
     validate_password(password, person)
+    before = copy(person)
     person.set_password(password)  # it takes long, so no lock is held
     with transaction.atomic():
+        _require_same_session(before)
         person.save(update_fields=["password"])
         requests.withdraw_all(person.pk, "password")
+
+
+def _require_same_session(person: Person) -> None:
+    """Lock the person's row. Raise NotAllowed if the person's sessions have ended since `person` was read."""
+    row = Person.objects.select_for_update().get(pk=person.pk)
+    if not row.is_active or row.get_session_auth_hash() != person.get_session_auth_hash():
+        raise NotAllowed("Your account has changed in the meantime. Sign in again.")
 
 
 @transaction.atomic
@@ -80,6 +90,7 @@ def install(factor: Authenticator, code: str) -> None:
     The newest pepper then signs the person and their memberships, so that an older pepper can be removed.
     """
     with transaction.atomic():
+        _require_same_session(factor.user)
         memberships.sign_again(factor.user.pk)
         Authenticator.objects.filter(user=factor.user).delete()
         requests.withdraw_all(factor.user.pk, "second factor")

@@ -17,7 +17,6 @@ from memory.policy.validation import MAX_CONTENT, MAX_TAG, MAX_TAGS, Draft
 from memory.search import reading
 from memory.search.selection import Filters
 from memory.silo.silo import Opened, Read
-from memory.vault import writer
 from memory.writing import operations
 
 MAX_BATCH = 500
@@ -133,7 +132,7 @@ class _Storing(AgentView):
             return [memory.number for memory in memories]
 
         numbers = self.once(remember)
-        stored, files = reads or reading.several(self.agent, numbers), writer.files_or_reasons(self.agent, numbers)
+        stored, files = reads or reading.several(self.agent, numbers), self.files(numbers)
         return [read.to_dict() | file for read, file in zip(stored, files, strict=True)]
 
 

@@ -21,7 +21,6 @@ from memory.policy.validation import MAX_TAG, MAX_TAGS
 from memory.recording import cleanup, recorder, retrieval, sessions
 from memory.recording.interactions import KINDS, LEVELS, MOST, Interaction
 from memory.recording.sessions import CATEGORY, Outcomes
-from memory.vault import writer
 
 _OPTIONAL: Any = {"required": False, "allow_null": True, "default": None}
 _LINE = OPTIONAL_TEXT | {"max_length": 1_000}
@@ -88,7 +87,7 @@ class Recordings(AgentView):
         except _Skipped as skipped:
             nothing = dict.fromkeys(("id", "session", "kind", "significance", "file", "no_file"))
             return Response(nothing | {"masked": 0, "skipped": skipped.reason})
-        return Response(recorded | writer.files_or_reasons(self.agent, [recorded["id"]])[0], status.HTTP_201_CREATED)
+        return Response(recorded | self.files([recorded["id"]])[0], status.HTTP_201_CREATED)
 
 
 def _numbers(found: recorder.Recorded) -> list[int]:
@@ -138,7 +137,7 @@ class End(AgentView):
         edited = sessions.end_session(self.agent, name, self.actor, project=project, outcomes=Outcomes(**payload))
         if edited is None or not edited.memories:
             return Response({"id": None, "file": None, "no_file": None})
-        return Response({"id": edited.memory.number} | writer.files_or_reasons(self.agent, [edited.memory.number])[0])
+        return Response({"id": edited.memory.number} | self.files([edited.memory.number])[0])
 
 
 class RetrieveIn(Body):

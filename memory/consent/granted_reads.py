@@ -40,8 +40,10 @@ def memories(agent: Agent, number: int, person: Person, numbers: Sequence[int]) 
         whole = redactions.exclude(detail__has_key="version").values("seq")
         changes = Change.objects.filter(agent_id=row.pk, number__in=numbers)
         redacted = set(changes.filter(seq__in=whole).values_list("number", flat=True))
-        last = changes.filter(seq__in={each.version for each in rows}).values_list("number", "seq", "after")
-        known = {(number, seq): binary_or_none(after) or b"" for number, seq, after in last}
+        known: dict[tuple[int, int], bytes] = {}
+        for seq in {each.version for each in rows}:  # each entry is checked, with its changes
+            *touched, _ = verify.intact(row.pk, bool, seq, seq + 1) or [None]
+            known |= {(change.number, seq): binary_or_none(change.after) or b"" for change in touched}
         found = [m for m in rows if m.number not in redacted and has_body(known.get((m.number, m.version), b""))]
         for memory in found:
             if known[memory.number, memory.version] != edits.snapshot(memory):

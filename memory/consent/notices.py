@@ -7,8 +7,9 @@ from contextlib import suppress
 
 from django.db.models import QuerySet
 
+from audit import verify
 from audit.consent import Request
-from audit.models import READS, ActorKind, AuditEntry, Change, Operation
+from audit.models import READS, ActorKind, AuditEntry, Operation
 from memory import errors
 from memory.mail import wording
 from memory.models import Agent, Memory, Source
@@ -35,9 +36,11 @@ def reads(agent: Agent, number: int) -> QuerySet[AuditEntry]:
 
 def _of(edit: Edit, grant: Request) -> list[Memory]:
     """A list with the notice of this grant. It is empty if nobody read under the grant, or the notice was redacted."""
-    first_reads = reads(edit.agent, grant.number).filter(changes__gt=0)
-    changes = Change.objects.filter(agent_id=edit.agent.pk, seq__in=first_reads.values("seq"))
-    notices = edit.take(list(changes.values_list("number", flat=True)))
+    found: list[int] = []
+    for first in reads(edit.agent, grant.number).filter(changes__gt=0):
+        *changes, _ = verify.intact(edit.agent.pk, bool, first.seq, first.seq + 1) or [None]
+        found += [change.number for change in changes]
+    notices = edit.take(found)
     return [notice for notice in notices if notice.redacted_at is None and notice.source == Source.SYSTEM]
 
 

@@ -38,6 +38,15 @@ def require_on(agent: Agent) -> None:
         raise MemoryDisabled
 
 
+def require_same(now: Agent | None, before: Agent | None) -> None:
+    """Raise MemoryDisabled or CategoryDisabled if memory or a category was switched off since `before` was read."""
+    if now is not None and before is not None:
+        if before.memory_enabled:
+            require_on(now)
+        if off := closed(now) - closed(before):
+            raise CategoryDisabled(min(off))
+
+
 def hidden(agent: Agent) -> Q:
     """Return a filter for memories that cannot be read because their category is off. The service's notices can always
     be read."""

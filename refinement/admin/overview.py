@@ -27,7 +27,7 @@ from refinement.notices import attention
 
 WEEKS = 12
 DAYS = 30  # covered by the chart of outcomes
-MOST_AGENTS = 200  # with rollbacks
+MOST_AGENTS, MOST_SESSIONS = 200, 5_000  # with rollbacks, and the latest sessions of these agents
 MOST_ATTENTION = 20  # agents
 HEAVIEST = 12  # agents in the table of the fullest memories
 
@@ -128,7 +128,8 @@ def _undone(ended: QuerySet[RefinementSession], tenants: list[int], since: datet
     """Those of the sessions that were rolled back. Only agents with rollbacks since then have any."""
     rollbacks = AuditEntry.objects.filter(tenant_id__in=tenants, operation=Operation.ROLLED_BACK, at__gte=since)
     agents = list(rollbacks.values_list("agent_id", flat=True).distinct()[:MOST_AGENTS])
-    found = list(ended.filter(agent__in=agents).defer("shown", "plan", "summaries")) if agents else []
+    latest = ended.filter(agent__in=agents).defer("shown", "plan", "summaries").order_by("-closed_at")
+    found = list(latest[:MOST_SESSIONS]) if agents else []
     undone_sessions.mark(found)
     return [session for session in found if session.undone_by]
 

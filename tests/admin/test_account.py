@@ -8,6 +8,7 @@ from django.urls import reverse
 
 from audit.models import AccessRequest, State
 from memory.accounts import people
+from memory.errors import NotAllowed
 from memory.models import Person
 from tests.admin.actions import html
 from tests.admin.conftest import NEW_PASSWORD, PASSWORD, NewClient, SignedIn, Staff, code, code_of, sign_in
@@ -124,3 +125,19 @@ def test_a_person_chooses_how_often_they_get_a_digest(pat: Person, client: Clien
         assert ("Your choice is saved." in html(response)) == (choice == stored)
         assert Person.objects.get(pk=pat.pk).digest == stored
     assert Person.objects.exclude(digest="").count() == 0
+
+
+@pytest.mark.parametrize("change", ["password", "deactivation"])
+def test_a_form_that_waits_does_not_undo_a_later_change(change: str, staff: Staff) -> None:
+    """A thief may have sent it before, with a stolen password and code."""
+    thief, owner = (Person.objects.get(pk=staff["owner"].pk) for _ in range(2))
+    new = people.candidate(thief, "replacing")
+    if change == "password":
+        people.set_password(owner, "the owner's new password 7")
+    else:
+        people.set_active(owner, staff["superuser"], is_active=False)
+    with pytest.raises(NotAllowed, match="has changed in the meantime"):
+        people.set_password(thief, "a thief's own password 8")
+    with pytest.raises(NotAllowed, match="has changed in the meantime"):
+        people.install(new, code_of(new))
+    assert not Person.objects.get(pk=owner.pk).check_password("a thief's own password 8")

@@ -13,7 +13,7 @@ from django.test.client import FakePayload
 from memory import errors
 from memory.access.authentication import agent_key, new_request, prefix_of, request_key
 from memory.access.tenants import issue_key, revoke_key
-from memory.agents import lifecycle
+from memory.agents import lifecycle, rule_changes
 from memory.api.base.idempotency import Kept
 from memory.api.base.views import CHALLENGE
 from memory.consent import claims, requests
@@ -25,6 +25,7 @@ from tests import steps
 from tests.access_requests import granted
 from tests.api.calling import BASE, Answer, Caller
 from tests.conftest import OPERATOR, House
+from tests.rules.recordings import off
 from tests.steps import ME, fresh
 
 pytestmark = pytest.mark.database
@@ -220,6 +221,20 @@ def test_an_exchange_that_is_sent_again_while_the_first_one_runs_gets_its_respon
     once = {"Idempotency-Key": "3f0c9a8d5e7b41c2"}
     second = ask(lambda: first.append(ask(lambda: None, **once)), **once)
     assert (second.status, second.json) == (201, first[0].json)
+
+
+@pytest.mark.parametrize("what", ["memory", "category"])
+def test_a_search_whose_body_arrives_slowly_reads_nothing_that_was_switched_off(house: House, what: str) -> None:
+    steps.remember(house.ada, "a secret", category="technical")
+
+    def switch_off() -> None:
+        if what == "memory":
+            rule_changes.change(fresh(house.ada), steps.PERSON, enabled=False)
+        else:
+            off(house.ada, "technical")
+
+    answer = slowly(house.ada_key, "POST", "memories/search", {"q": "secret"}, switch_off)
+    assert (answer.codes, b"a secret" in answer.content) == ([f"{what}_disabled"], False)
 
 
 def test_a_claim_forgets_the_requests_of_the_former_holder(house: House) -> None:

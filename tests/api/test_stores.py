@@ -9,6 +9,7 @@ from audit.trail import Actor
 from memory.access import tenants
 from memory.access.authentication import agent_key, new_request
 from memory.agents import lifecycle
+from memory.api.stores import versions
 from memory.consent import claims
 from memory.models import Agent, StoreVersion
 from memory.search import stores as reading
@@ -151,6 +152,25 @@ def test_a_key_that_has_ended_meanwhile_gets_no_path(
     taken = ask("POST", f"{store}/memories", {"path": "/a", "content": "x"})
     assert error(taken) == (401, "authentication_error")
     assert "conflicting_path" not in taken.json["error"]
+
+
+def test_a_redaction_shows_no_version_from_after_the_keys_end(
+    ask: Client, house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, find, calls = ask.store(a="tea"), versions.OneVersion.row, list[str]()
+
+    def after_an_exchange(view: Any, version: str) -> StoreVersion:
+        calls.append(version)
+        if len(calls) == 1:
+            with new_request():
+                claims.exchange(agent_key(house.ada_key), ME)
+        StoreVersion.objects.update(redaction=1 if len(calls) == 1 else None)  # by SQL
+        return find(view, version)
+
+    monkeypatch.setattr(versions.OneVersion, "row", after_an_exchange)
+    version = StoreVersion.objects.get()
+    answer = ask("POST", f"{store}/memory_versions/memver_{version.seq}_{version.number}/redact?view=full")
+    assert error(answer) == (401, "authentication_error")
 
 
 def test_conflicts_say_what_is_in_the_way_and_are_not_repeated(ask: Client) -> None:

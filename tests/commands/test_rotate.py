@@ -12,6 +12,7 @@ from config import keyfiles
 from config import keyring as module
 from config.keyring import keyring
 from memory.access import authority
+from memory.consent import erasure, requests
 from memory.models import Agent, Memory
 from memory.silo import keys
 from memory.silo.silo import forget_unwrapped
@@ -148,6 +149,26 @@ def test_a_row_that_sql_changed_is_not_rewrapped_and_is_counted(filled: House) -
     Agent.objects.filter(pk=filled.ada.pk).update(wrapped_key=wrapped)
     assert run("repair_authority", "acme/ada").code == 0
     assert rotate().out.startswith("1 keys rewrapped")
+
+
+def test_an_erased_silo_whose_whole_row_sql_puts_back_is_not_rewrapped(filled: House) -> None:
+    before = Agent.objects.filter(pk=filled.ada.pk).values().get()
+    number = requests.ask_erasure(filled.ada, steps.PERSON, reason="ticket 17").number
+    erasure.erase(steps.fresh(filled.ada), number, steps.ME)
+    Agent.objects.filter(pk=before.pop("id")).update(**before)
+    add_key()
+    failed(rotate(), 1, "1 agent not rewrapped")
+    assert bytes(steps.fresh(filled.ada).wrapped_key) == bytes(before["wrapped_key"])
+
+
+def test_a_row_with_an_older_signature_is_not_signed_again(filled: House, folder: Path) -> None:
+    """SQL and a former audit key could have changed it."""
+    add_key()
+    keyfiles.prepend_key(folder, "audit")
+    forget_keys()
+    failed(rotate(), 1, "2 agents not rewrapped", "rotate_audit_key")
+    assert run("rotate_audit_key").code == 0
+    assert rotate().out.startswith("2 keys rewrapped")
 
 
 def test_an_altered_key_stops_the_rotation_and_is_named(filled: House) -> None:

@@ -18,8 +18,9 @@ from memory.models import Agent, DueReason
 from memory.time_machine import rollback as history
 from memory.time_machine.rollback import What
 from memory.writing import operations
-from refinement import backlog, loop, scheduling, tasks
+from refinement import backlog, loop, providers, scheduling, tasks, worker
 from refinement import session as sessions
+from refinement.llm.base import ModelNotConfigured
 from refinement.models import Provider, RefinementSession, Waiting
 from tests import queueing, steps
 from tests.queueing import carry_out, waiting, work
@@ -323,3 +324,21 @@ def test_few_agents_of_an_unavailable_model_are_in_the_backlog(ada: Agent, setti
     Provider.objects.all().delete()
     tasks.sweep()
     assert len(in_backlog()) == 1
+
+
+def test_agents_with_refused_models_do_not_keep_a_task(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduling, "take", lambda: Waiting(pk=ada.pk))
+    monkeypatch.setattr(worker, "_refine", lambda _: worker.NOT_DUE)
+    monkeypatch.setattr(worker, "MOST_SECONDS", 0.05)
+    assert worker.refine_next(ada.pk) == worker.NOT_DUE
+
+
+def test_a_sweep_adds_agents_of_a_few_failing_models(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    agents = many_agents(5)
+    for agent in agents:
+        lifecycle.change(agent, PERSON, model=f"anthropic/m{agent.pk}")
+        providers.refuse(f"anthropic/m{agent.pk}", ModelNotConfigured("No key."))
+    due(*agents)
+    monkeypatch.setattr(backlog, "MOST_FAILING", 2)
+    backlog.sweep()
+    assert len(in_backlog()) == 2

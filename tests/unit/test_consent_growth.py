@@ -26,6 +26,7 @@ pytestmark = pytest.mark.database
 
 ENTRIES = 3_000
 INDEXES = ("consent", "reads", "asks", "own_edits", "rollback")
+ONE_ENTRY = ["(agent_id=? AND seq=?)", "(agent_id=? AND seq>? AND seq<?)", "audit_entry_one_per_seq"]
 
 
 @pytest.fixture
@@ -86,7 +87,8 @@ def test_queries_of_a_long_trail_use_an_index_and_find_all(old: Agent) -> None:
         with query_plans() as plans:
             query(old)
         assert plans, name
-        assert all(any(f"audit_entry_{index}" in plan for index in INDEXES) for plan in plans), (name, plans)
+        used = [f"audit_entry_{index}" for index in INDEXES] + ONE_ENTRY
+        assert [plan for plan in plans if not any(index in str(plan) for index in used)] == [], name
     assert _states(old) == ["revoked", "revoked"]
     assert [entry.seq > ENTRIES for entry in grants.reads(old, after=0, limit=9)] == [False, True]
 

@@ -253,6 +253,15 @@ def test_instructions_that_sql_puts_back_after_a_redaction_are_lost(ada: Agent) 
     assert dreams.instructions(fresh(ada), [state(ada)]) == {}, "the signed row has the redaction"
 
 
+def test_a_dream_shows_only_recordings_whatever_sql_wrote_into_their_session(ada: Agent) -> None:
+    talk(ada, "Which tea?", session="monday")
+    session = RecordedSession.objects.get(agent=ada)
+    [other] = remember(ada, "No recording.")
+    RecordedSession.objects.update(numbers=[*session.numbers, other])
+    shown = dreams.recordings(fresh(ada), Dream(recorded=[session.pk]))
+    assert (len(shown), "Which tea?" in shown[0]) == (1, True)
+
+
 def test_a_canceled_dream_keeps_its_edits(ada: Agent) -> None:
     lifecycle.change(fresh(ada), ME, retention="0.5")
     store = new(ada, a="Ana has a boat.", b="The boat is green.")

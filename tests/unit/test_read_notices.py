@@ -125,6 +125,14 @@ def test_a_person_who_joined_after_the_request_reads_nothing(past: Agent, number
         read(past, number, 1)
 
 
+def test_the_end_of_a_grant_overwrites_no_memory_of_an_inserted_change(past: Agent, number: int) -> None:
+    first_read = Change.objects.filter(agent_id=past.pk, before_digest=None).latest("seq")
+    Change.objects.create(agent_id=past.pk, seq=first_read.seq, number=2)
+    Memory.objects.filter(agent=past, number=2).update(source="system")
+    revoke(past, number)
+    assert steps.says(past, 2).content == "milk"
+
+
 def test_a_redacted_memory_that_sql_put_back_is_not_read(past: Agent) -> None:
     old = Memory.objects.filter(agent=past, number=1).values("sealed", "digest", "redacted_at", "discarded_at").get()
     request = requests.ask_redaction(fresh(past), [1], OWNER, reason="request 17").number

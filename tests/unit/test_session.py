@@ -55,6 +55,16 @@ def test_exact_duplicates_are_removed_before_the_session_opens(ada: Agent) -> No
     assert [entry.operation for entry in entries(ada)][-2:] == [Operation.DEDUPLICATED, Operation.SESSION_OPENED]
 
 
+def test_stale_sessions_end_for_a_time_and_tenants_take_turns(
+    ada: Agent, bob: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for agent in (ada, bob):
+        opened(agent)
+    RefinementSession.objects.update(lease_until=timezone.now() - LATER)
+    monkeypatch.setattr(sessions, "MOST_SECONDS", 0.0)
+    assert [len(sessions.close_stale()) for _ in range(3)] == [1, 1, 0]
+
+
 def test_the_database_refuses_a_second_open_session(ada: Agent) -> None:
     row = opened(ada).row
     row.pk, row.number = None, 2

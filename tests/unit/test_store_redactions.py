@@ -256,6 +256,21 @@ def test_an_agent_without_a_steward_redacts_as_many_versions_as_it_wants(ada: Ag
     assert [content for _, content in versions(ada, store)] == ["coffee", None, None, None]
 
 
+@pytest.mark.parametrize("seq_of_change", [0, 1])
+def test_a_redacted_version_is_not_read_with_a_change_that_sql_inserts(ada: Agent, seq_of_change: int) -> None:
+    store = new(ada, a="quince")
+    seq = row(ada, 1).version
+    former = Memory.objects.filter(agent=ada, number=1)
+    old = former.values("sealed", "digest", "store", "place").get()
+    after = bytes(Change.objects.get(agent_id=ada.pk, number=1, seq=seq).after)
+    stores.revise(fresh(ada), store, 1, ME, content="milk")
+    redact_version(ada, 1, seq)
+    number = access_requests.granted(ada)
+    Change.objects.create(agent_id=ada.pk, seq=seq_of_change, number=1, after=after)
+    former.update(**old, version=seq_of_change)
+    assert access_requests.read(ada, number, 1) == []
+
+
 @pytest.mark.parametrize("changed", [{}, {"place": b"x"}])
 def test_a_redacted_version_that_sql_puts_back_is_not_read(ada: Agent, changed: dict[str, Any]) -> None:
     store = new(ada, a="quince", b="milk")

@@ -8,12 +8,18 @@ from typing import Any
 
 import pytest
 
+from memory.access.authentication import agent_key, new_request
+from memory.agents import lifecycle, rule_changes
+from memory.agents.rule_changes import Wanted
+from memory.consent import claims
 from memory.models import Agent, VaultFile
 from memory.vault import base, disk, writer
 from memory.writing import operations
+from tests.api.calling import Caller
 from tests.commands.calling import run
 from tests.rules.recordings import rules
 from tests.steps import ME, PERSON, fresh, remember, set_rule, signed_update
+from tests.vault.conftest import KEY
 from tests.vault.site import PROJECT, agent_without_vault, repository, site_vault  # noqa: F401  fixtures
 from tests.vault.tree import memory_files, tree
 
@@ -152,3 +158,22 @@ def test_memories_from_every_interface_get_a_file(ada: Agent, vault: Path) -> No
     assert [path.rpartition("/")[0] for path in memory_files(vault)] == folders
     operations.discard(fresh(ada), [1], ME)
     assert memory_files(vault)[0] == ".discarded/common/technical/000001.md"
+
+
+@pytest.mark.database
+def test_a_key_that_ended_gets_no_path_with_words_of_a_later_text(
+    ada: Agent, vault: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = lifecycle.issue_key(fresh(ada), KEY)
+    rule_changes.make(fresh(ada), PERSON, Wanted(rules={"storage": {"readable_names": True}}), side=ME)
+    find = writer.files_or_reasons
+
+    def after_a_claim(agent: Agent, numbers: Any) -> Any:
+        with new_request():
+            claims.exchange(agent_key(key), ME, keep=["vault_path"])
+            operations.revise(fresh(ada), numbers[0], ME, content="A merger in May.")
+        return find(agent, numbers)
+
+    monkeypatch.setattr(writer, "files_or_reasons", after_a_claim)
+    answer = Caller(key).post("memories", {"content": "Milk."})
+    assert (answer.status, b"merger" in answer.content.lower()) == (401, False)

@@ -7,7 +7,7 @@ for agents' keys, and TenantView is for tenants' keys. Their base class View ref
 import json
 import select
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -34,9 +34,20 @@ from memory.access import recovery
 from memory.access.authentication import either_key, new_request, request_key, require_valid_key
 from memory.api.base.bodies import Body
 from memory.api.base.idempotency import Kept
-from memory.errors import AuthorityBroken, Erased, Invalid, KeyRejected, KeySuspended, TrailShortened
+from memory.errors import (
+    AuthorityBroken,
+    CategoryDisabled,
+    Erased,
+    Invalid,
+    KeyRejected,
+    KeySuspended,
+    MemoryDisabled,
+    TrailShortened,
+)
 from memory.models import Agent, AgentKey, Tenant, TenantKey
+from memory.policy import switches
 from memory.silo.silo import Silo
+from memory.vault import writer
 from memory.writing import edits
 
 S = TypeVar("S", bound=serializers.Serializer[Any])
@@ -242,11 +253,12 @@ class View(APIView):
         self.senders += download
 
     def finalize_response(self, request: Request, response: Response, *args: Any, **kwargs: Any) -> Any:
-        """Check the key once more after a read. So a key that was revoked in the meantime gets nothing newer."""
+        """Check the key and the switches once more after a read. So a key that was revoked in the meantime gets nothing
+        newer, and nobody gets what was switched off."""
         if (self.shows_later or request.method in SAFE_METHODS) and status.is_success(response.status_code):
             try:
-                require_valid_key()
-            except (KeyRejected, AuthorityBroken, TrailShortened, Erased) as rejected:
+                switches.require_same(require_valid_key(), getattr(self, "agent", None))
+            except (KeyRejected, AuthorityBroken, TrailShortened, Erased, MemoryDisabled, CategoryDisabled) as rejected:
                 response = self.handle_exception(rejected)
         return super().finalize_response(request, response, *args, **kwargs)
 
@@ -304,6 +316,12 @@ class AgentView(View):
             else:
                 self.shows_later = True
             return made
+
+    def files(self, numbers: Sequence[int]) -> list[dict[str, str | None]]:
+        """The vault's files of these memories. A later text may have given a file its name, so the key is checked
+        after this."""
+        self.shows_later |= bool(self.agent.vault_path)
+        return writer.files_or_reasons(self.agent, numbers)
 
     def kept(self) -> Kept | None:
         """The stored result of this request. None if the request has no Idempotency-Key. Raises Invalid."""

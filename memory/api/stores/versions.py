@@ -81,6 +81,8 @@ class OneVersion(MemoryView):
 
 
 class Redact(OneVersion):
+    shows_later = True
+
     def post(self, request: Request, store: str, version: str) -> Response:
         """Remove the content and the path of a version permanently. The newest version of a memory stays, until the
         memory is changed or deleted."""

@@ -1,5 +1,6 @@
 """Wrap every agent's data key with the newest silo key."""
 
+from contextlib import suppress
 from typing import Any
 
 from django.core.management import CommandError
@@ -11,6 +12,7 @@ from config.commandline.progress import progress
 from config.keyring import keyring
 from config.wording import several
 from memory.access import authority
+from memory.errors import AuthorityBroken
 from memory.models import Agent
 from memory.silo import keys
 
@@ -33,18 +35,22 @@ class Command(Task):
                 advance(1)
         if unsigned:
             raise CommandError(
-                f"{rewrapped:,} keys rewrapped. {several(unsigned, 'agent')} not rewrapped: SQL changed the row. Do "
-                "not retire older silo keys yet: run verify_audit --all, and repair_authority."
+                f"{rewrapped:,} keys rewrapped. {several(unsigned, 'agent')} not rewrapped: SQL changed the row, or it "
+                "has an older signature. Do not retire older silo keys yet: run rotate_audit_key, verify_audit --all "
+                "and repair_authority."
             )
         self.stdout.write(f"{rewrapped:,} keys rewrapped; silo key {keyring().silo[0].id} now wraps every data key")
 
 
 def _rewrap(pk: int) -> tuple[bool, bool]:
-    """Wrap one agent's data key again. Return whether the row has the service's signature, and whether the wrapped key
-    changed. Without the signature it does not change: SQL may have put back the key of an erased silo."""
+    """Wrap one agent's data key again. Return whether the row is proven, and whether the wrapped key changed. A row
+    that is not proven does not change: SQL may have put back the key of an erased silo. Nor does a row that an older
+    audit key signed: this would sign it with the newest one, without a comparison with the trail."""
     with transaction.atomic():
         row = Agent.objects.select_for_update(no_key=True, of=("self",)).select_related("tenant").get(pk=pk)
-        if not authority.is_signed(row):
+        with suppress(AuthorityBroken):
+            authority.require(row)
+        if not row.is_proven or row.authority_key_id != keyring().audit[0].id:
             return False, False
         wrapped = bytes(row.wrapped_key)
         row.wrapped_key = keys.rewrap(pk, wrapped) if wrapped else wrapped

@@ -25,9 +25,11 @@ from tests.admin.reading import asking, granted, reads
 from tests.claiming import claim
 from tests.commands.calling import failed, run
 from tests.commands.gc.conftest import ME, REPORT, Make, last_line, log_of, sent_log
+from tests.conftest import drop_guards
 from tests.members import join
 from tests.model_server import ModelServer, Say, Turn
 from tests.privacy.marker import MARKER
+from tests.rules.recordings import off
 from tests.steps import ME as RUNTIME
 from tests.steps import PERSON, fresh, problems, remember, says, signed_update, tell
 
@@ -220,10 +222,20 @@ def test_a_redaction_during_the_call_withdraws_the_report(logged: Agent, server:
     assert is_withdrawn(GcReport.objects.get())
 
 
+def test_a_report_is_withdrawn_although_sql_hides_the_redaction(logged: Agent) -> None:
+    since = fresh(logged).audit_seq
+    number = requests.ask_redaction(fresh(logged), [1], PERSON, reason="request by Ann").number
+    redaction.redact(fresh(logged), number, RUNTIME)
+    drop_guards()
+    AuditEntry.objects.filter(agent_id=logged.pk, operation=Operation.REDACTED).update(operation="rolled_back")
+    assert is_withdrawn(gc_reports.keep(fresh(logged), MARKER, model="openai/x", entries=1, since=since))
+
+
 STOPS = {
     "redaction": "content was redacted meanwhile",
     "memory off": "does not have memory enabled",
     "key": "set PALIMPSEST_AGENT_KEY to the agent's key",
+    "category": "a category was switched off meanwhile",
     "memory off, and on again by SQL": "No model is set",
 }
 
@@ -238,6 +250,8 @@ def test_nothing_is_sent_after_a_removal_while_the_text_was_made(
         if stop == "redaction":
             number = requests.ask_redaction(fresh(logged), [1], PERSON, reason="request by Ann").number
             redaction.redact(fresh(logged), number, RUNTIME)
+        elif stop == "category":
+            off(logged, "behavioral")
         elif stop == "key":
             lifecycle.revoke_key(fresh(logged), prefix_of(os.environ["PALIMPSEST_AGENT_KEY"]), ME)
         else:
