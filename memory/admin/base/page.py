@@ -56,7 +56,7 @@ class Status:
 
 
 NUMBERS = {"number", "seq", "session", "version", "audit_seq", "superseded_by"}  # fields that name a row
-MOST_WORDS, MOST_CHARACTERS = 10, 200  # of a search
+MOST_WORDS, MOST_CHARACTERS = 4, 200  # of a search
 
 
 class ScopedAdmin(ModelAdmin):  # type: ignore[misc]  # Unfold comes without types
