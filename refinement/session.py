@@ -227,7 +227,8 @@ def end_open(*, agent: Agent, why: str = "", **_: Any) -> None:
 def close_stale() -> list[RefinementSession]:
     """End open sessions whose lease has expired, for MOST_SECONDS. Tenants take turns. The outcome is `abandoned`. The
     edits stay."""
-    ended, until = [], time.monotonic() + MOST_SECONDS
+    ended: list[RefinementSession] = []
+    until = time.monotonic() + MOST_SECONDS
     turn = Window(RowNumber(), partition_by=F("agent__tenant_id"), order_by="pk")
     stale = RefinementSession.objects.filter(~held(timezone.now()), outcome=Outcome.OPEN).annotate(turn=turn)
     for session in stale.order_by("turn", "pk"):

@@ -17,6 +17,7 @@ from memory.consent import grants, notices
 from memory.models import Agent
 from memory.silo.silo import Read, Silo
 from memory.time_machine import trail_view
+from memory.time_machine.selection import runs_of
 from memory.time_machine.trail_view import State as State
 from memory.time_machine.trail_view import Step as Step
 from memory.writing import edits, operations
@@ -41,9 +42,9 @@ def memories(agent: Agent, number: int, person: Person, numbers: Sequence[int]) 
         changes = Change.objects.filter(agent_id=row.pk, number__in=numbers)
         redacted = set(changes.filter(seq__in=whole).values_list("number", flat=True))
         known: dict[tuple[int, int], bytes] = {}
-        for seq in {each.version for each in rows}:  # each entry is checked, with its changes
-            *touched, _ = verify.intact(row.pk, bool, seq, seq + 1) or [None]
-            known |= {(change.number, seq): binary_or_none(change.after) or b"" for change in touched}
+        for first, last in runs_of(sorted({each.version for each in rows})):
+            for change in _intact_changes(row.pk, first, last):
+                known[change.number, change.seq] = binary_or_none(change.after) or b""
         found = [m for m in rows if m.number not in redacted and has_body(known.get((m.number, m.version), b""))]
         for memory in found:
             if known[memory.number, memory.version] != edits.snapshot(memory):
@@ -51,6 +52,14 @@ def memories(agent: Agent, number: int, person: Person, numbers: Sequence[int]) 
         _record(row, grant, person, {"memories": list(numbers)})
         silo = Silo.for_agent(row)
         return [Read(memory, silo.open(memory)) for memory in found]
+
+
+def _intact_changes(agent_id: int, first: int, last: int) -> list[Any]:
+    """The changes of the entries from `first` to `last`, without those of altered entries."""
+    rows = verify.intact(agent_id, bool, first, last + 1)
+    if not rows and first < last:
+        return [each for seq in range(first, last + 1) for each in _intact_changes(agent_id, seq, seq)]
+    return [row for row in rows if not isinstance(row, dict)]
 
 
 def entry(agent: Agent, number: int, person: Person, seq: int, *, after: int = 0) -> list[Step]:
