@@ -25,7 +25,7 @@ from tests.steps import ME, PERSON, fresh, remember
 pytestmark = pytest.mark.database
 
 ENTRIES = 3_000
-INDEXES = ("consent", "reads", "asks", "own_edits", "rollback")
+INDEXES = ("consent", "reads", "asks", "own_edits", "rollback", "redaction")
 ONE_ENTRY = ["(agent_id=? AND seq=?)", "(agent_id=? AND seq>? AND seq<?)", "audit_entry_one_per_seq"]
 
 
@@ -67,7 +67,9 @@ def query_plans() -> Iterator[list[str]]:
     explain = "EXPLAIN QUERY PLAN " if connection.vendor == "sqlite" else "EXPLAIN "
 
     def explained(execute: Callable[..., Any], sql: str, params: Any, many: bool, context: dict[str, Any]) -> Any:
-        if sql.startswith("SELECT") and 'FROM "audit_auditentry"' in sql and not sql.endswith("DESC LIMIT 1"):
+        is_named = getattr(context["cursor"].cursor, "name", "")  # on PostgreSQL, such a cursor explains nothing
+        is_of_trail = sql.startswith("SELECT") and 'FROM "audit_auditentry"' in sql
+        if is_of_trail and not sql.endswith("DESC LIMIT 1") and not is_named:
             execute(explain + sql, params, many, context)
             plans.append("\n".join(str(row) for row in context["cursor"].fetchall()))
         return execute(sql, params, many, context)
