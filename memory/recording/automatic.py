@@ -148,11 +148,10 @@ def notify_overdue(agent: Agent, actor: Actor, now: datetime | None = None) -> i
     `cleanup_guidance_days` count. Raises Erased, SiloKeyMissing, SealBroken.
     """
     now = now or timezone.now()
+    number = _counts([agent], now).get(agent.pk, 0)  # it takes long, so no lock is held
     with edits.locked(agent, seconds=PATIENCE) as row:
         edits.require_key(row)
-        last_at = _last_notices([row.pk]).get(row.pk)
-        number = _counts([row], now).get(row.pk, 0) if _may_be_notified(row, last_at, now) else 0
-        if not number:
+        if not (number and _may_be_notified(row, _last_notices([row.pk]).get(row.pk), now)):
             return None
         detail = {"cleanup": {"overdue": number}}
         return operations.notify(row, _text(number), operation=Operation.AGENT_CHANGED, actor=actor, detail=detail).seq

@@ -55,7 +55,8 @@ def items(agent: Agent, memories: Sequence[Memory], *, is_full: bool) -> list[It
     for memory in memories:
         label = silo.open_label(memory.number, bytes(memory.sealed))
         content = silo.open(memory).content if is_full else None
-        made.append(Item(memory, label, content, *versions[memory.number]))
+        version = versions.get(memory.number, (memory.version, memory.created_at))  # the agent was erased meanwhile
+        made.append(Item(memory, label, content, *version))
     return made
 
 
