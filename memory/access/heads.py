@@ -29,7 +29,7 @@ log = structlog.get_logger("palimpsest.heads")
 
 KEPT = 48  # files
 LOOK_EVERY = 60  # seconds
-FEW = 20  # entries, with up to some MB of snapshots
+FEW = 20  # entries that may be checked while SQLite's writers wait
 End = tuple[int, bytes]  # number and MAC of the last entry
 proven_ends: dict[int, End] = {}  # of the trails that this process has checked or continued since the newest file
 

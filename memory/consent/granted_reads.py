@@ -48,7 +48,9 @@ def memories(agent: Agent, number: int, person: Person, numbers: Sequence[int]) 
         found = [m for m in rows if m.number not in redacted and has_body(known.get((m.number, m.version), b""))]
         for memory in found:
             if known[memory.number, memory.version] != edits.snapshot(memory):
-                raise errors.SealBroken(f"Memory {memory.number} of {row.label} cannot be decrypted: it was changed.")
+                raise errors.SealBroken(
+                    f"Memory {memory.number} of {row.label} cannot be read: its row is not as in the trail."
+                )
         _record(row, grant, person, {"memories": list(numbers)})
         silo = Silo.for_agent(row)
         return [Read(memory, silo.open(memory)) for memory in found]

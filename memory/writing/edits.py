@@ -149,8 +149,9 @@ class Edit:
         return memory
 
     def _require_room(self) -> None:
+        """Raise Invalid if the agent then has more than MOST_MEMORIES."""
         if self._added and not self.ignores_switches and counters.held(self.agent) > MOST_MEMORIES:
-            raise errors.Invalid("memories", f"cannot be added: {MOST_MEMORIES:,} is the maximum. Discard some first")
+            raise errors.Invalid("memories", f"cannot be added: an agent has at most {MOST_MEMORIES:,}. Discard some")
 
     def finish(self, *, always: bool = False) -> Edited:
         """Write the memories, the counters and the audit entry. If no memory changed, nothing is written. If `always`

@@ -285,7 +285,7 @@ def test_a_read_that_cannot_be_decrypted_is_an_error(
     house: House, pat: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Memory.objects.filter(agent=house.ada, number=1).update(sealed=bytes(steps.row(house.ada, 2).sealed))
-    failed(export("--grant", token(house.ada, pat)), 1, "cannot be decrypted")
+    failed(export("--grant", token(house.ada, pat)), 1, "cannot be read")
     assert reads(house.ada) == []
     monkeypatch.setenv("PALIMPSEST_AGENT_KEY", house.ada_key)
     failed(export(), 1, "Record 1", "cannot be decrypted")
