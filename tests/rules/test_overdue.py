@@ -13,7 +13,7 @@ from memory.models import Agent, Memory, Source
 from memory.recording import automatic, cleanup
 from memory.recording.automatic import SYSTEM, notify_overdue, send_notices
 from memory.search import reading
-from memory.writing import operations
+from memory.writing import edits, operations
 from refinement import tasks
 from tests.conftest import OPERATOR
 from tests.rules.recordings import settings
@@ -66,6 +66,16 @@ def test_while_memory_is_off_no_notice_is_sent(ada: Agent, bob: Agent) -> None:
     assert notify_overdue(fresh(ada), SYSTEM) == last_entry(ada).seq
     assert reading.one(fresh(ada), 2).opened.content.startswith("1 of your memories is older")
     assert AuditEntry.objects.filter(detail__has_key="cleanup").count() == 2
+
+
+def test_overdue_memories_are_counted_before_the_agent_is_locked(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There can be hundreds of thousands."""
+    old(ada, "tea")
+    locked, count = list[bool](), automatic._counts
+    note = lambda *of: locked.append(bool(edits._locked_here.get())) or count(*of)  # noqa: E731
+    monkeypatch.setattr(automatic, "_counts", note)
+    assert notify_overdue(fresh(ada), SYSTEM)
+    assert locked == [False]
 
 
 def test_the_frequency_of_notices_is_a_setting(ada: Agent) -> None:

@@ -13,7 +13,7 @@ from memory.consent import approval, erasure, requests
 from memory.models import Agent
 from memory.run_log import log_file, runs
 from memory.time_machine.rollback import What, roll_back
-from memory.writing import operations
+from memory.writing import edits, operations
 from tests.claiming import claim
 from tests.conftest import OPERATOR
 from tests.steps import ME, entries, fresh, last_entry, problems, refused, remember
@@ -110,6 +110,16 @@ def test_a_run_that_waits_for_its_file_during_a_claim_is_not_written(agent: Agen
     with mock.patch.object(log_file, "locked_to_append", claimed_first), pytest.raises(errors.FileFault):
         log_run(agent)
     assert (root / "acme" / "ada.md").read_bytes() == before
+
+
+def test_a_run_is_written_while_the_agent_is_locked(agent: Agent, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise its key could end between the check and the write."""
+    accept(agent, "ada.md")
+    locked, add = list[bool](), log_file.Opened.add
+    note = lambda *of: locked.append(agent.pk in edits._locked_here.get()) or add(*of)  # noqa: E731
+    monkeypatch.setattr(log_file.Opened, "add", note)
+    log_run(agent)
+    assert locked == [True]
 
 
 def test_a_path_outside_the_tenants_folder_is_refused(agent: Agent, root: Path) -> None:
