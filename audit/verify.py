@@ -123,6 +123,11 @@ def intact(agent_id: int, keep: Callable[[Any], bool], since: int, until: int, h
     return []
 
 
+def intact_changes(agent_id: int, seq: int) -> list[Any]:
+    """The changes of an entry. Empty if the check finds a problem in the entry, or in its changes."""
+    return intact(agent_id, bool, seq, seq + 1)[:-1]
+
+
 def first_unreadable(model: type[models.Model], number: str, **where: Any) -> int | None:
     """The lowest value of the column `number` in the rows that cannot be read. This reads each row with its own
     query."""

@@ -38,8 +38,7 @@ def _of(edit: Edit, grant: Request) -> list[Memory]:
     """A list with the notice of this grant. It is empty if nobody read under the grant, or the notice was redacted."""
     found: list[int] = []
     for first in reads(edit.agent, grant.number).filter(changes__gt=0):
-        *changes, _ = verify.intact(edit.agent.pk, bool, first.seq, first.seq + 1) or [None]
-        found += [change.number for change in changes]
+        found += [change.number for change in verify.intact_changes(edit.agent.pk, first.seq)]
     notices = edit.take(found)
     return [notice for notice in notices if notice.redacted_at is None and notice.source == Source.SYSTEM]
 

@@ -14,7 +14,7 @@ from typing import Any, Self
 from django.db import transaction
 from django.db.models import Max, Min, QuerySet
 
-from audit import disk, redactions, trail
+from audit import disk, redactions, trail, verify
 from audit.bulk import streamed
 from audit.models import ActorKind, AuditEntry, Change, Operation
 from audit.trail import Actor
@@ -151,7 +151,8 @@ def _require_alone(agent: Agent, memory: Memory, seq: int) -> None:
     if copied.exists():
         raise errors.Invalid("version", f"has words that a dream copied to another store. {versions.WHOLE}")
     later = changes.filter(number=memory.number, seq__gt=seq).exclude(content=content).order_by("seq")
-    until = later.values_list("seq", flat=True).first() or agent.audit_seq + 1
+    seqs = (seq for seq in later.values_list("seq", flat=True).iterator() if verify.intact_changes(agent.pk, seq))
+    until = next(seqs, agent.audit_seq + 1)  # SQL may have added changes that seem to end the version earlier
     if _was_read(agent, seq, until):
         raise errors.Invalid("version", f"was read by a model, which may have copied its words. {versions.WHOLE}")
 

@@ -49,6 +49,7 @@ def items(agent: Agent, memories: Sequence[Memory], *, is_full: bool) -> list[It
     switches.require_on(agent)
     switches.require_readable(agent, memories)
     rows = StoreVersion.objects.filter(agent_id=agent.pk, number__among=[memory.number for memory in memories])
+    rows = rows.filter(seq__lte=max((memory.version for memory in memories), default=0))  # not another writer's
     found = rows.order_by().values_list("number").annotate(Max("seq"), Max("at"))
     versions = {number: (seq, at) for number, seq, at in found}
     silo, made = Silo.for_agent(agent), []

@@ -22,7 +22,7 @@ from audit.trail import Actor
 from audit.waiting import consistent_reads
 from memory import errors
 from memory.access import authority
-from memory.models import Agent, Layer, Memory, layer_of
+from memory.models import Agent, Layer, Memory, Source, layer_of
 from memory.policy.validation import checked_content
 from memory.silo.silo import PLACE_BYTES, Silo
 from memory.time_machine.selection import Part, What, entries_of, runs_of
@@ -194,7 +194,9 @@ def _touched(agent: Agent, entries: Sequence[int]) -> list[Memory]:
     else:
         undone = changes.filter(seq__among=list(entries))
     reads = AuditEntry.objects.filter(READS, agent_id=agent.pk, changes__gt=0)
-    notices = changes.filter(seq__in=reads.values("seq"))  # these stay, so that no reader can hide them from the agent
+    # The notices of reads stay, so that no reader can hide them from the agent. SQL may have added other memories.
+    notices = Memory.objects.of(agent).filter(source=Source.SYSTEM)
+    notices = notices.filter(number__in=changes.filter(seq__in=reads.values("seq")).values("number"))
     first = undone.filter(number=OuterRef("number")).order_by("seq")
     touched = undone.exclude(number__in=notices.values("number"))
     count = touched.order_by().values("agent_id").annotate(count=Count("number", distinct=True))

@@ -21,8 +21,8 @@ from django.db import transaction
 from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
-from audit import redactions
-from audit.models import AuditEntry, Change, Operation
+from audit import redactions, verify
+from audit.models import AuditEntry, Operation
 from audit.trail import Actor
 from config.queue import IMPORT_MEMORIES, put
 from memory.access.authentication import new_request, request_key, require_valid_key
@@ -205,8 +205,11 @@ def _link(job: ImportJob, done: Imported, most: int) -> None:
     if job.entry is None or not done.sources:
         return
     entries = AuditEntry.objects.filter(agent_id=job.agent_id, seq__gte=job.entry, detail__import=job.entry)
-    made = Change.objects.filter(agent_id=job.agent_id, seq__in=entries.values("seq"), before_digest__isnull=True)
-    found = list(done.successors(list(made.order_by("seq", "number").values_list("number", flat=True))).items())
+    seqs = entries.filter(operation=Operation.IMPORTED).order_by("seq").values_list("seq", flat=True)
+    made = [change.number for seq in seqs for change in verify.intact_changes(job.agent_id, seq) if not change.before]
+    if len(made) != job.imported:
+        raise Invalid("file", "was imported, but without its lineage: the trail was changed. Run verify_audit")
+    found = list(done.successors(made).items())
     for start in range(0, len(found), most):
         with edits.locked(job.agent) as row:
             if Undone.of(row).by(job.entry):
