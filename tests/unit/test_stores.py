@@ -9,6 +9,8 @@ from django.utils import timezone
 
 from audit.models import AuditEntry
 from memory import errors
+from memory.access import authority
+from memory.consent import erasure, requests
 from memory.errors import Invalid
 from memory.models import Agent, Layer, Memory
 from memory.policy.validation import Draft
@@ -18,7 +20,7 @@ from memory.search.selection import Filters
 from memory.time_machine import rollback
 from memory.time_machine.rollback import What
 from memory.writing import duplicates, operations, stores
-from tests.steps import ME, fresh, last_entry, problems, row
+from tests.steps import ME, PERSON, fresh, last_entry, problems, row
 from tests.tampering import undone
 
 pytestmark = pytest.mark.database
@@ -130,6 +132,16 @@ def test_paths_may_have_all_other_characters(ada: Agent) -> None:
     for folder, found in (("/a b/", paths[1:3]), ("/é/", paths[:1]), ("/a/", [])):
         memories = store_reading.page(fresh(ada), store, folder, after_number=0, limit=9)
         assert [item.label.path for item in store_reading.items(fresh(ada), memories, is_full=False)] == found
+
+
+def test_a_memory_is_listed_while_its_agent_is_erased(ada: Agent) -> None:
+    store = new(ada, a="tea")
+    stale = fresh(ada)
+    authority.require(stale)  # as at the beginning of a request
+    memories = store_reading.page(stale, store, "/", after_number=0, limit=9)
+    erasure.erase(fresh(ada), requests.ask_erasure(fresh(ada), PERSON, reason="x").number, ME)
+    [item] = store_reading.items(stale, memories, is_full=False)
+    assert (item.label.path, item.version) == ("/a", memories[0].version)
 
 
 def test_a_content_has_at_most_102_400_bytes(ada: Agent) -> None:
