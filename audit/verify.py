@@ -123,9 +123,14 @@ def intact(agent_id: int, keep: Callable[[Any], bool], since: int, until: int, h
     return []
 
 
-def intact_changes(agent_id: int, seq: int) -> list[Any]:
-    """The changes of an entry. Empty if the check finds a problem in the entry, or in its changes."""
-    return intact(agent_id, bool, seq, seq + 1)[:-1]
+def intact_changes(agent_id: int, first: int, last: int, keep: Callable[[Any], bool] = bool) -> list[Any]:
+    """The changes that `keep` chooses in the entries from `first` to `last`, without those of altered entries."""
+    for _ in range(2):  # a redaction may just be committed
+        if rows := intact(agent_id, lambda row: not isinstance(row, dict) and keep(row), first, last + 1):
+            return rows
+    if first == last:
+        return []
+    return [change for seq in range(first, last + 1) for change in intact_changes(agent_id, seq, seq, keep)]
 
 
 def first_unreadable(model: type[models.Model], number: str, **where: Any) -> int | None:
@@ -177,7 +182,7 @@ class _Walk:
 
     def __init__(self, agent_id: int, label: str, until: int | None = None, since: int = 1, keep: Any = None) -> None:
         self.expected, self.previous, self.label = since, _mac_of(agent_id, since - 1), label
-        self._has_searched = False
+        self._has_searched = keep is not None  # only `verify_audit` shows from where an altered entry comes
         self._keys = keyring().audit
         self._redacted = Redacted()
         self._since, self._keep, self.kept = since, keep, list[Any]()

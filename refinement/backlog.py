@@ -177,9 +177,11 @@ def _add(agents: Iterable[Agent]) -> int:
 
 
 def wake() -> None:
-    """Queue wake-ups for agents that can be refined now, until `AT_ONCE` tasks wait in the queue. If there are enough
-    tasks, queue one for an agent that waits for a minute, because they may be other tasks. Only a task calls this, so
-    the wake-ups before it have been taken."""
+    """Queue tasks for agents that can be refined now, until AT_ONCE tasks are in the queue.
+
+    The tasks in the queue may be of other kinds. So if there are enough, this queues one more, for an agent that has
+    waited for a minute. Only tasks call this, so the task that it queued earlier has run.
+    """
     following = list(scheduling.free().order_by("due_at", "pk")[:AT_ONCE])
     late = [each for each in following if each.since <= timezone.now() - REPEAT_AFTER]
     for each in following[depth() :] or late[:1]:

@@ -61,7 +61,7 @@ class Knife:
     """The tools of one session, for the worker that has the session's lease. Each method is one transaction."""
 
     def __init__(self, session: RefinementSession) -> None:
-        self._session, self._redacted = session, redactions.last(session.agent)
+        self._session, self._began = session, _ends_with(session.agent)
 
     def show(self, batch: int, batches: int, entries: Sequence[ledger.Entry]) -> RefinementSession:
         """Record the memories of a batch. After this, the agent may edit them. Returns the session's row."""
@@ -112,9 +112,13 @@ class Knife:
         switches.require_on(agent)
         mine = Outcome.OPEN, self._session.lease_token, self._session.model
         is_mine = (row.outcome, row.lease_token, agent.model) == mine
-        # SQL can open a session again that a removal has ended.
-        if not is_mine or not agent.wrapped_key or redactions.last(agent) != self._redacted:
+        if not is_mine or not agent.wrapped_key or _ends_with(agent) != self._began:
             raise SessionEnded("This refinement session has ended. Nothing was changed.")
+
+
+def _ends_with(agent: Agent) -> tuple[Any, ...]:
+    """The last redaction and claim. Each ends all sessions, but SQL can open a session again."""
+    return redactions.last(agent), agent.claimed_at
 
 
 # --- a session that the agent's runtime drives

@@ -112,10 +112,13 @@ def open_due(agent: Agent) -> RefinementSession | None:
 
     The agent stays locked until its session is open, so that two workers cannot refine the same agent.
     """
+    due = schedule.due().filter(pk=agent.pk)
+    if not due.exists():
+        return None
     found = duplicates.find(agent)
     try:
         with suppress(AllowanceSpent), edits.locked(agent, seconds=sessions.LOCK_SECONDS) as row:
-            if schedule.due().filter(pk=row.pk).exists():
+            if due.all().exists():
                 return sessions.open_session(row, trigger=row.due_reason, found=found)
     except OperationalError as error:
         if getattr(error.__cause__, "sqlstate", "55P03") != "55P03":  # on PostgreSQL: a lock was not available

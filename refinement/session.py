@@ -16,7 +16,7 @@ from typing import Any
 import structlog
 from django.db import models, transaction
 from django.db.models import BigIntegerField, F, Max, Sum, Value, Window
-from django.db.models.functions import RowNumber
+from django.db.models.functions import Random, RowNumber
 from django.utils import timezone
 
 from audit import redactions
@@ -40,7 +40,7 @@ INTERRUPTED = "interrupted"  # a reason: a person or a bug stopped it
 CANCELED = "canceled"  # a reason: the agent's side canceled the dream
 
 SYSTEM = Actor.system("refinement")
-MOST_SECONDS = 10.0  # of a task that ends sessions; the next one continues
+AT_ONCE, MOST_SECONDS = 500, 10.0  # sessions and seconds of a task that ends sessions; the next one continues
 LOCK_SECONDS = 5  # a worker waits this long for an agent's lock
 
 
@@ -231,16 +231,17 @@ def close_stale() -> list[RefinementSession]:
     until = time.monotonic() + MOST_SECONDS
     turn = Window(RowNumber(), partition_by=F("agent__tenant_id"), order_by="pk")
     stale = RefinementSession.objects.filter(~held(timezone.now()), outcome=Outcome.OPEN).annotate(turn=turn)
-    for session in stale.order_by("turn", "pk"):
-        if ended and time.monotonic() > until:
-            break
+    stale = stale.select_related("agent__tenant").defer("shown", "pending", "plan", "summaries")
+    for session in stale.order_by("turn", Random())[:AT_ONCE]:  # those that cannot be ended do not block others
         try:
             with edits.locked(session.agent, seconds=LOCK_SECONDS) as agent:
                 ended += _end_stale(agent)
         except SessionOpen:
-            continue  # its lease was renewed, or another session has opened
+            pass  # its lease was renewed, or another session has opened
         except Exception as failure:  # a fault of one agent must not affect the others
             log.error("stale session not closed", agent=session.agent_id, session=session.number, exc_info=failure)
+        if time.monotonic() > until:
+            break
     return ended
 
 

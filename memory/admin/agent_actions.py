@@ -96,7 +96,7 @@ class SuspendKeys(AdminAction):
     def preview(self, rows: Sequence[Agent]) -> Iterable[str]:
         yield f"Suspends the keys of {_agents(self.changed(rows))}. All requests with these keys fail at once."
         yield "Only an owner can lift the suspension. After that, each agent needs a new key."
-        yield from map(_way_back, rows[:MAX_LISTED])
+        yield from _ways_back(rows)
 
     def do(self, row: Agent, by: Any, values: dict[str, Any]) -> str:
         lifecycle.suspend_keys(row, actor_of(by))
@@ -111,11 +111,18 @@ class LiftSuspension(AdminAction):
 
     def preview(self, rows: Sequence[Agent]) -> Iterable[str]:
         yield f"Lets {_agents(self.changed(rows))} get a new key. The suspended keys still open no memories."
-        yield from map(_way_back, rows[:MAX_LISTED])
+        yield "If you are an agent's steward yourself, you get no code. Let another owner lift the suspension."
+        yield from _ways_back(rows)
 
     def do(self, row: Agent, by: Any, values: dict[str, Any]) -> str:
         lifecycle.lift_suspension(row, actor_of(by))
         return "the suspension is lifted."
+
+
+def _ways_back(rows: Sequence[Agent]) -> Iterable[str]:
+    yield from map(_way_back, rows[:MAX_LISTED])
+    if more := len(rows) - MAX_LISTED:
+        yield f"Select fewer agents to see how the other {more} can get a new key." if more > 0 else ""
 
 
 def _way_back(row: Agent) -> str:

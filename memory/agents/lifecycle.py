@@ -201,15 +201,17 @@ def first_key(agent: Agent, actor: Actor, *, label: str = "") -> str:
 
 def _first_key(agent: Agent, actor: Actor, label: str) -> str:
     with one_snapshot(), edits.locked(agent) as row:
+        in_use = AgentConsentRequired("Only the agent's side can issue a key to a silo that is in use.")
+        used = AgentKey.objects.filter(agent_id=row.pk, last_used_at__isnull=False)
+        if row.claimed_at or used.exists() or Change.objects.filter(agent_id=row.pk).exists():
+            raise in_use
         if row.audit_seq > MOST_UNUSED:
             raise Invalid("key", f"cannot be issued after {MOST_UNUSED:,} changes of the agent. Create another agent")
         # This reads the trail, because SQL can change the rows of AgentKey. A view could hide entries of the trail.
         entries = AuditEntry.objects.filter(agent_id=row.pk)
         its_own = entries.filter(actor_kind__in=(ActorKind.AGENT, ActorKind.STEWARD))
-        used = AgentKey.objects.filter(agent_id=row.pk, last_used_at__isnull=False)
-        is_used = its_own.exists() or used.exists() or Change.objects.filter(agent_id=row.pk).exists()
-        if row.claimed_at or is_used or guards.unexpected() or any(chain(row.pk, row.label)):
-            raise AgentConsentRequired("Only the agent's side can issue a key to a silo that is in use.")
+        if its_own.exists() or guards.unexpected() or any(chain(row.pk, row.label)):
+            raise in_use
         earlier, key = row.live_keys.split(), _issue_key(row, actor, label)
         for each in earlier:
             revoke_key(row, each.partition("-")[0], actor)

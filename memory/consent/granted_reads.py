@@ -4,7 +4,7 @@ Each read is checked against the audit trail, and recorded there before the cont
 grant adds a notice to the agent's journal.
 """
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any
 
 from audit import verify
@@ -17,12 +17,12 @@ from memory.consent import grants, notices
 from memory.models import Agent
 from memory.silo.silo import Read, Silo
 from memory.time_machine import trail_view
-from memory.time_machine.selection import runs_of
 from memory.time_machine.trail_view import State as State
 from memory.time_machine.trail_view import Step as Step
 from memory.writing import edits, operations
 
 MAX_READ = 100  # memories, or steps of an entry, per read
+NEAR = 50  # entries: to check those between two takes less time than another check
 
 
 def memories(agent: Agent, number: int, person: Person, numbers: Sequence[int]) -> list[Read]:
@@ -41,10 +41,7 @@ def memories(agent: Agent, number: int, person: Person, numbers: Sequence[int]) 
         whole = redactions.exclude(detail__has_key="version").values("seq")
         changes = Change.objects.filter(agent_id=row.pk, number__in=numbers)
         redacted = set(changes.filter(seq__in=whole).values_list("number", flat=True))
-        known: dict[tuple[int, int], bytes] = {}
-        for first, last in runs_of(sorted({each.version for each in rows})):
-            for change in _intact_changes(row.pk, first, last):
-                known[change.number, change.seq] = binary_or_none(change.after) or b""
+        known = _snapshots(row.pk, {(each.number, each.version) for each in rows})
         found = [m for m in rows if m.number not in redacted and has_body(known.get((m.number, m.version), b""))]
         for memory in found:
             if known[memory.number, memory.version] != edits.snapshot(memory):
@@ -56,12 +53,21 @@ def memories(agent: Agent, number: int, person: Person, numbers: Sequence[int]) 
         return [Read(memory, silo.open(memory)) for memory in found]
 
 
-def _intact_changes(agent_id: int, first: int, last: int) -> list[Any]:
-    """The changes of the entries from `first` to `last`, without those of altered entries."""
-    rows = verify.intact(agent_id, bool, first, last + 1)
-    if not rows and first < last:
-        return [each for seq in range(first, last + 1) for each in _intact_changes(agent_id, seq, seq)]
-    return [row for row in rows if not isinstance(row, dict)]
+def _snapshots(agent_id: int, wanted: Set[tuple[int, int]]) -> dict[tuple[int, int], bytes]:
+    """The snapshots of these memories after these entries, without those of altered entries. Entries that are near each
+    other are checked together."""
+    runs: list[list[int]] = []
+    for seq in sorted({seq for _, seq in wanted}):
+        if runs and seq - runs[-1][1] <= NEAR:
+            runs[-1][1] = seq
+        else:
+            runs.append([seq, seq])
+    changes = [
+        change
+        for first, last in runs
+        for change in verify.intact_changes(agent_id, first, last, lambda row: (row.number, row.seq) in wanted)
+    ]
+    return {(change.number, change.seq): binary_or_none(change.after) or b"" for change in changes}
 
 
 def entry(agent: Agent, number: int, person: Person, seq: int, *, after: int = 0) -> list[Step]:

@@ -177,10 +177,13 @@ def _recovery(agent: Agent, entry: AuditEntry, address: str) -> str:
 
 def is_new_steward(agent: Agent, rows: list[Any] | None = None) -> bool:
     """Whether a key named the present steward less than 72 hours before the suspension, or later. A stolen key may have
-    named its thief. `rows` are the entries that changed the settings, if they are known."""
+    named its thief. `rows` are the entries that changed the settings, after a suspension was lifted. Without them, keys
+    that are not suspended may be suspended now."""
+    is_now = rows is None and not agent.keys_suspended
     rows = _setting_changes(agent) if rows is None else rows
     changes = [row["detail"].get("changed", {}) if row["operation"] == Operation.AGENT_CHANGED else {} for row in rows]
     suspended = [row["at"] for row, changed in zip(rows, changes, strict=True) if changed.get("keys_suspended")]
+    suspended += [timezone.now()] if is_now else []
     for before, (row, changed) in zip(rows, list(zip(rows, changes, strict=True))[1:], strict=False):
         is_by_key = row["actor_kind"] == ActorKind.AGENT and "steward" in changed
         if is_by_key and suspended and row["at"] >= suspended[-1] - SETTLED:

@@ -51,7 +51,9 @@ def send(tenant_id: int, turn: int, posts: Posts) -> str:
 
     def step() -> str:
         letter = mine.first()
-        return _attempt(letter, posts) if letter else "done"
+        if letter is None:
+            return "done"
+        return "away" if _attempt(letter, posts) == "away" else "sent"
 
     code = turns.run(f"letters/{tenant_id}", turn, step)
     if mine.exists():

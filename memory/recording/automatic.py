@@ -140,15 +140,16 @@ def _ago(now: datetime, days: int) -> datetime:
 # --- notices
 
 
-def notify_overdue(agent: Agent, actor: Actor, now: datetime | None = None) -> int | None:
+def notify_overdue(agent: Agent, actor: Actor, now: datetime | None = None, number: int | None = None) -> int | None:
     """Send the agent a notice about its overdue memories. Return the number of the audit entry, or None if no notice is
-    sent.
+    sent. `number` is the number of overdue memories, if it is known.
 
     The interval between two notices is at least `notification_frequency_days`. Only memories older than
     `cleanup_guidance_days` count. Raises Erased, SiloKeyMissing, SealBroken.
     """
     now = now or timezone.now()
-    number = _counts([agent], now).get(agent.pk, 0)  # it takes long, so no lock is held
+    if number is None:
+        number = _counts([agent], now).get(agent.pk, 0)  # it takes long, so no lock is held
     with edits.locked(agent, seconds=PATIENCE) as row:
         edits.require_key(row)
         if not (number and _may_be_notified(row, _last_notices([row.pk]).get(row.pk), now)):
@@ -169,8 +170,8 @@ def send_notices(now: datetime | None = None) -> int:
     last = _last_notices([agent.pk for agent in agents])
     agents = [agent for agent in agents if _may_be_notified(agent, last.get(agent.pk), now)]
     counts = _counts(agents, now)
-    due = [agent for agent in agents if counts.get(agent.pk)]
-    return sum(attempt(agent.pk, partial(notify_overdue, agent, SYSTEM, now), "cleanup notice") for agent in due)
+    tasks = {agent.pk: partial(notify_overdue, agent, SYSTEM, now, counts.get(agent.pk, 0)) for agent in agents}
+    return sum(attempt(pk, task, "cleanup notice") for pk, task in tasks.items() if counts.get(pk))
 
 
 def _in_turn(now: datetime) -> QuerySet[Agent]:

@@ -45,11 +45,13 @@ class Version:
 
 
 def items(agent: Agent, memories: Sequence[Memory], *, is_full: bool) -> list[Item]:
-    """Raises MemoryDisabled, CategoryDisabled."""
+    """The memories as clients see them, each with its version. Raises MemoryDisabled, CategoryDisabled."""
     switches.require_on(agent)
     switches.require_readable(agent, memories)
     rows = StoreVersion.objects.filter(agent_id=agent.pk, number__among=[memory.number for memory in memories])
-    rows = rows.filter(seq__lte=max((memory.version for memory in memories), default=0))  # not another writer's
+    rows = rows.filter(
+        seq__lte=max((memory.version for memory in memories), default=0)
+    )  # what a later writer adds is higher
     found = rows.order_by().values_list("number").annotate(Max("seq"), Max("at"))
     versions = {number: (seq, at) for number, seq, at in found}
     silo, made = Silo.for_agent(agent), []

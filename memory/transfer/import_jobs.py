@@ -206,16 +206,17 @@ def _link(job: ImportJob, done: Imported, most: int) -> None:
         return
     entries = AuditEntry.objects.filter(agent_id=job.agent_id, seq__gte=job.entry, detail__import=job.entry)
     seqs = entries.filter(operation=Operation.IMPORTED).order_by("seq").values_list("seq", flat=True)
-    made = [change.number for seq in seqs for change in verify.intact_changes(job.agent_id, seq) if not change.before]
+    found = [each for seq in seqs for each in verify.intact_changes(job.agent_id, seq, seq, lambda row: not row.before)]
+    made = [change.number for change in found]
     if len(made) != job.imported:
         raise Invalid("file", "was imported, but without its lineage: the trail was changed. Run verify_audit")
-    found = list(done.successors(made).items())
-    for start in range(0, len(found), most):
+    links = list(done.successors(made).items())
+    for start in range(0, len(links), most):
         with edits.locked(job.agent) as row:
             if Undone.of(row).by(job.entry):
                 raise AlreadyUndone("The import was rolled back before it ended. Its lineage was not restored.")
             _row_of(job).update(moved_at=timezone.now())
-            operations.link(row, dict(found[start : start + most]), Actor.agent(job.key.prefix), {"import": job.entry})
+            operations.link(row, dict(links[start : start + most]), Actor.agent(job.key.prefix), {"import": job.entry})
         time.sleep(edits.PAUSE)
 
 

@@ -148,11 +148,6 @@ class Edit:
         self._added.append(memory)
         return memory
 
-    def _require_room(self) -> None:
-        """Raise Invalid if the agent then has more than MOST_MEMORIES."""
-        if self._added and not self.ignores_switches and counters.held(self.agent) > MOST_MEMORIES:
-            raise errors.Invalid("memories", f"cannot be added: an agent has at most {MOST_MEMORIES:,}. Discard some")
-
     def finish(self, *, always: bool = False) -> Edited:
         """Write the memories, the counters and the audit entry. If no memory changed, nothing is written. If `always`
         is true, the audit entry is written even then."""
@@ -160,15 +155,17 @@ class Edit:
         memories = tuple(memory for memory, *_ in touched)
         if not memories and not always:
             return Edited(None, (), self.agent)
-        edited.send(Edit, agent=self.agent, seq=self.seq, memories=memories, are_new=len(self._added) == len(memories))
+        are_new = len(self._added) == len(memories)  # a merge is always possible
+        if are_new and not self.ignores_switches and counters.held(self.agent) + len(memories) > MOST_MEMORIES:
+            most = f"an agent can have at most {MOST_MEMORIES:,} memories"
+            raise errors.Invalid("memories", f"cannot be added: {most}. Discard some of them first")
+        edited.send(Edit, agent=self.agent, seq=self.seq, memories=memories, are_new=are_new)
         field, text = "note", self.note
         if self.operation in authority.OPERATIONS and self.agent.wrapped_key:
             field, text = authority.FIELD, authority.as_text(self.agent)
         sealed = Silo.for_agent(self.agent).seal_text(field, self.seq, text) if text else None
         pairs = [(weight, Weight.of(memory)) for memory, _, weight in touched]
         counters.apply(self.agent, pairs)
-        if len(self._added) == len(memories):  # a merge is always possible
-            self._require_room()
         versions: Sequence[StoreVersion] = ()
         if self._in_store:
             versions = places.versions_of(self.agent, self.seq, self.at, touched, pairs)
@@ -257,7 +254,7 @@ def _prepare(agent: Agent, database: Any) -> None:
     """Do what must come before SQLite's lock."""
     database.step = PAUSE if time.monotonic() < _long_edits.get(agent.pk, 0.0) + NOTED else None
     if heads.is_behind(agent):
-        ahead = copy(agent)
+        ahead = copy(agent)  # `agent` is proven under the lock
         ahead.is_proven = False
         authority.require(ahead)
 

@@ -154,14 +154,14 @@ def _items(agent: Agent, problem: str, last: RefinementSession | None) -> Iterat
         yield Item(agent, why, "Propose another model", _form(agent, "propose"))
     elif agent.failures_in_a_row and last:
         yield _failed(agent, last)._replace(since=last.closed_at)
-    elif is_over:
-        yield _over_budget(agent, page)._replace(since=vars(agent)["since"])
-    elif vars(agent)["grows"]:
+    elif vars(agent)["grows"] and (agent.model or not is_over):
         more = vars(agent)[_SIZES[0]] - vars(agent)[_SIZES[-1]]
         why = (
             f"Core memory grows faster than refinement shortens it: {more:,} tokens more in {len(_SIZES) - 1} sessions."
         )
         yield Item(agent, why, "Propose another model", _form(agent, "propose"))
+    elif is_over:
+        yield _over_budget(agent, page)._replace(since=vars(agent)["since"])
 
 
 def _failed(agent: Agent, last: RefinementSession) -> Item:

@@ -138,7 +138,8 @@ def _send_next() -> str:
     if not hook or not waiting:
         return "done"
     mine, start = Webhook.objects.filter(pk=hook.pk, url=hook.url), time.monotonic()  # not after another address
-    mine.update(is_quick=False, wait_until=timezone.now() + PAUSES[0])  # if this attempt ends the worker
+    if not mine.update(is_quick=False, wait_until=timezone.now() + PAUSES[0]):  # if this attempt ends the worker
+        return "sent"  # it has another address now
     if problem := _attempt(hook, waiting):
         _put_off(mine, hook, waiting, problem)
         return "put_off"

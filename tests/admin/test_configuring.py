@@ -23,6 +23,7 @@ from memory.admin.agent_forms import NewAgentForm, SettingsForm
 from memory.agents import lifecycle
 from memory.consent import approval, claims
 from memory.errors import KeyRejected
+from memory.mail import letters
 from memory.models import Agent, AgentKey, Tenant, TenantKey
 from refinement.api.tenant import NewAgentIn, SettingsIn
 from refinement.notices import webhooks
@@ -226,7 +227,9 @@ def test_no_key_is_created_for_an_agent_whose_runtime_has_its_own(ada: Agent, cl
     assert page(ada, "create_first_key") not in html(client.get(page(ada, "change")))
 
 
-def test_the_pages_say_what_is_lost_and_what_is_missing(ada: Agent, client: Client) -> None:
+def test_the_pages_say_what_is_lost_and_what_is_missing(
+    ada: Agent, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     claims.exchange(AgentKey.objects.get(agent=ada), steps.ME)
     shown = html(client.get(page(ada, "change")))
     assert ("No model is set" in shown, "with runtime" in shown) == (True, True)
@@ -237,6 +240,8 @@ def test_the_pages_say_what_is_lost_and_what_is_missing(ada: Agent, client: Clie
     asked = html(post(client, "suspend_keys", fresh(ada)))
     assert "can then get a new key with its recovery code. Otherwise, nobody" in asked
     lifecycle.change(fresh(ada), steps.ME, steward="sue@else.test")
+    assert "Its steward, sue@else.test, gets no code" in html(post(client, "suspend_keys", fresh(ada)))
+    monkeypatch.setattr(letters, "SETTLED", timedelta())
     assert "its steward, sue@else.test, receives by mail" in html(post(client, "suspend_keys", fresh(ada)))
     assert confirm(client, "suspend_keys", fresh(ada)).status_code == 302
     assert "keys suspended" in html(client.get(page(ada, "change")))

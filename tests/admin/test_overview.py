@@ -134,6 +134,8 @@ def test_an_agent_that_grows_faster_than_its_sessions_shorten_it_needs_attention
     [item] = overview_of(client)["attention"]
     why = "Core memory grows faster than refinement shortens it: 90 tokens more in 3 sessions."
     assert (item.why, item.advice) == (why, "Propose another model")
+    Agent.objects.filter(pk=house.ada.pk).update(budget_tokens=399)
+    assert [item.why for item in overview_of(client)["attention"]] == [why]
     assert why in html(client.get(reverse("admin:memory_agent_change", args=[house.ada.pk])))
 
 

@@ -16,6 +16,7 @@ from django.utils import timezone
 from config import at_once
 from config.keyring import keyring
 from memory.accounts import people
+from memory.admin.plain_pages import accounts
 from memory.admin.plain_pages.accounts import MOST_FAILURES, SIGN_IN_FAILED, SIGN_INS_AT_ONCE
 from memory.models import Authenticator, Person
 from tests.admin.actions import html
@@ -228,3 +229,18 @@ def test_one_address_cannot_keep_a_process_busy_with_sign_ins(browser: NewClient
     for _ in range(SIGN_INS_AT_ONCE):
         at_once.end([sender])
     assert sign_in(browser(), enrolled("lee@acme.test")).status_code == 302
+
+
+def test_many_addresses_cannot_keep_a_process_busy_with_sign_ins(
+    browser: NewClient, pat: Person, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sign-ins from 32 addresses made all other requests wait for 10 seconds."""
+    settings.WEB_THREADS = 16
+    monkeypatch.setattr(accounts, "MAX_WAIT", 0.1)
+    for name, most in (("sign-in", 8), ("password", 2)):
+        for _ in range(most):
+            assert at_once.begin({name: most})
+        assert "Too many sign-ins" in html(sign_in(browser(), pat))
+        for _ in range(most):
+            at_once.end([name])
+    assert sign_in(browser(), pat).status_code == 302

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from audit import verify
 from audit.models import AuditEntry, Change, Operation
 from memory.consent import redaction
 from memory.errors import Invalid
@@ -77,6 +78,27 @@ def test_a_change_added_to_an_import_gives_no_memory_another_successor(
     queueing.work()
     assert not Memory.objects.of(ada).filter(superseded_by__isnull=False).exists()
     assert "its lineage" in str(ImportJob.objects.get().error)
+
+
+def test_an_altered_entry_is_found_without_a_search_in_the_whole_trail(
+    ada: Agent, django_assert_max_num_queries: Any
+) -> None:
+    for each in range(20):
+        remember(ada, f"tea {each}")
+    add(ada, 5, 1)
+    with django_assert_max_num_queries(10):
+        assert verify.intact_changes(ada.pk, 5, 5) == []
+    assert len(verify.intact_changes(ada.pk, 4, 6)) == 2
+
+
+def test_a_redaction_during_a_check_does_not_make_an_entry_look_altered(
+    ada: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remember(ada, "tea")
+    checks = iter([[]])
+    intact = verify.intact
+    monkeypatch.setattr(verify, "intact", lambda *call: next(checks, None) or intact(*call))
+    assert len(verify.intact_changes(ada.pk, last_entry(ada).seq, last_entry(ada).seq)) == 1
 
 
 def test_the_version_of_a_memory_is_not_that_of_a_later_writer(ada: Agent) -> None:

@@ -30,7 +30,7 @@ from tests import refining
 from tests.access_requests import EVE, STEWARD, ask, granted, read, state
 from tests.claiming import claim
 from tests.conftest import OPERATOR, House
-from tests.steps import ME, PERSON, fresh, last_entry, problems, remember, signed_update
+from tests.steps import ME, PERSON, fresh, last_entry, problems, remember, row, signed_update
 from tests.tampering import sql
 
 pytestmark = pytest.mark.database
@@ -135,6 +135,23 @@ def test_a_session_that_sql_reopened_has_ended(house: House) -> None:
     claim(house.ada)
     sql("UPDATE refinement_refinementsession SET outcome = 'open', closed_at = NULL")
     assert "has ended" in held.send("complete_refinement", {"summary": "x"})["error"]
+
+
+def test_a_reply_from_before_a_claim_is_not_carried_out_although_sql_reopens_the_session(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [number] = remember(house.ada, "tea")
+
+    def reply(*_: Any) -> Any:
+        rows = RefinementSession.objects.filter(agent=house.ada)
+        [before] = rows.values("shown", "pending", "lease_token", "lease_until")
+        claim(house.ada, keep=["model"])
+        rows.update(outcome="open", closed_at=None, reason="", **before)
+        return Reply("Done.", (ToolCall("1", "demote_memory", {"id": number, "reason": "x"}),))
+
+    monkeypatch.setattr(Dedupe, "complete", reply)
+    loop.refine(fresh(house.ada), trigger="api")
+    assert row(house.ada, number).kind == "core"
 
 
 def test_a_session_finds_nothing_with_an_older_row_that_sql_puts_back(house: House) -> None:

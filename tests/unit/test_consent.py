@@ -107,6 +107,19 @@ def test_each_read_is_recorded_and_one_notice_names_the_reader(agent: Agent) -> 
     assert problems(agent) == []
 
 
+def test_a_read_takes_few_queries_although_the_memories_are_from_many_entries(
+    agent: Agent, django_assert_max_num_queries: Any
+) -> None:
+    numbers = []
+    for each in range(30):
+        numbers += remember(agent, f"bread {each}")
+        remember(agent, f"salt {each}")
+    number = granted(agent)
+    read(agent, number, 1)
+    with django_assert_max_num_queries(22):
+        assert len(read(agent, number, *numbers)) == 30
+
+
 @pytest.mark.parametrize("what", ["entry", "all"])
 def test_a_rollback_keeps_the_notice_of_a_read(agent: Agent, what: str) -> None:
     number = granted(agent)

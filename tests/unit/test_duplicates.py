@@ -161,6 +161,9 @@ def test_an_agent_has_a_limited_number_of_memories(ada: Agent, monkeypatch: pyte
     monkeypatch.setattr(edits, "MOST_MEMORIES", 3)
     with steps.refused(ada, errors.Invalid):
         remember(ada, "Water.")
+    with edits.locked(steps.fresh(ada)) as locked, pytest.raises(errors.Invalid):
+        remember(locked, "Water.")
+    assert locked.core_count == 3
     operations.discard(steps.fresh(ada), [3], ME)
     remember(ada, "Water.")
     assert operations.consolidate(steps.fresh(ada), [first, second], "Tea and coffee.", ME).seq

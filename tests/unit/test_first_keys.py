@@ -45,6 +45,9 @@ def test_first_keys_cannot_be_issued_without_end(house: House, monkeypatch: pyte
     lifecycle.first_key(house.ada, OPERATOR)
     with pytest.raises(Invalid, match="Create another agent"):
         lifecycle.first_key(fresh(house.ada), OPERATOR)
+    remember(house.ada, "tea")
+    with pytest.raises(AgentConsentRequired):
+        lifecycle.first_key(fresh(house.ada), OPERATOR)
 
 
 def test_after_a_claim_gc_calls_no_model_that_the_agents_side_did_not_name(

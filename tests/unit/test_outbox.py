@@ -18,7 +18,7 @@ from django.utils import timezone
 from config.queue import SEND_LETTERS, Stopped, push
 from memory.agents import lifecycle
 from memory.mail import outbox, turns
-from memory.models import Agent, Letter, LetterKind
+from memory.models import Agent, Letter, LetterKind, Turn
 from tests import queueing
 from tests.conftest import House
 from tests.steps import ME, fresh
@@ -69,6 +69,14 @@ def test_a_letter_that_fails_does_not_hold_up_others(house: House, settings: Any
     assert [code for _, code in queueing.work()] == ["put_off", "put_off", "sent"]
     outbox.queue_late()
     assert (queueing.waiting(), sent_to()) == ([], [TOM])
+
+
+def test_letters_that_are_not_sent_wait_for_no_other_task(house: House) -> None:
+    for number in range(3):
+        Letter.objects.create(tenant=house.ada.tenant, agent_id=house.ada.pk, kind=9, number=number)
+    add(house.ada, TOM)
+    queueing.work()
+    assert (sent_to(), Turn.objects.get().turn) == ([TOM], 1), "one task"
 
 
 def test_while_the_mail_server_is_away_a_tenant_tries_one_letter_a_minute(house: House, settings: Any) -> None:

@@ -65,6 +65,19 @@ def test_stale_sessions_end_for_a_time_and_tenants_take_turns(
     assert [len(sessions.close_stale()) for _ in range(3)] == [1, 1, 0]
 
 
+def test_stale_sessions_that_cannot_end_take_no_more_time(
+    ada: Agent, bob: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for agent in (ada, bob):
+        opened(agent)
+    RefinementSession.objects.update(lease_until=timezone.now() - LATER)
+    tried = list[Agent]()
+    monkeypatch.setattr(sessions, "MOST_SECONDS", 0.0)
+    monkeypatch.setattr(sessions, "_end_stale", lambda agent: tried.append(agent) or 1 / 0)
+    sessions.close_stale()
+    assert len(tried) == 1
+
+
 def test_the_database_refuses_a_second_open_session(ada: Agent) -> None:
     row = opened(ada).row
     row.pk, row.number = None, 2

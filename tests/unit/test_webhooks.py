@@ -6,8 +6,10 @@ import hmac
 import json
 import os
 import signal
+import time
 from collections.abc import Iterator
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -250,6 +252,22 @@ def test_servers_that_hang_delay_others_for_one_attempt_of_one_worker(
             assert (len(server.requests), len(hangs.requests)) == (6 + 2 * attempt, 1 + attempt), "bob is first"
             Delivery.objects.all().delete()
             queueing.work()
+
+
+def test_an_event_is_not_sent_to_an_address_that_was_just_replaced(
+    ada: Agent, server: HookServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def replace() -> float:
+        if Webhook.objects.get().url != server.url:
+            webhooks.configure(ada.tenant, server.url)
+        return 0.0
+
+    with HookServer() as old:
+        webhooks.configure(ada.tenant, old.url)
+        fail(ada)
+        monkeypatch.setattr(webhooks, "time", SimpleNamespace(monotonic=replace, time=time.time))
+        deliver()
+    assert (len(old.requests), len(server.requests)) == (0, 1)
 
 
 def test_a_webhook_with_a_bad_address_is_refused(ada: Agent, settings: Any) -> None:

@@ -6,7 +6,8 @@ shows the same secret again if the person made a mistake in the form.
 
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -42,6 +43,7 @@ NONCE = 32  # characters
 _NONCE = re.compile(rf"[0-9a-fA-F]{{{NONCE}}}")
 MAX_PASSWORD = 1_000  # characters
 SIGN_INS_AT_ONCE = 2  # of one address, in one process
+MAX_WAIT = 5  # seconds that a sign-in waits for others
 MOST_FAILURES = 100  # of one name, from all addresses, within AXES_COOLOFF_TIME
 SIGN_IN_FAILED = "The email address, the password or the code is wrong. Each code works only once."
 WRONG = "The present password or the code is wrong. Each code works only once: wait for the next one."
@@ -123,13 +125,8 @@ class SignInForm(AuthenticationForm):  # type: ignore[misc]  # Unfold comes with
     code = code_field("Code", "the six digits in your authenticator app", UnfoldAdminTextInputWidget)
 
     def clean(self) -> dict[str, Any]:
-        sender = "sign-in", at_once.client_address(self.request)  # a check of a password takes much CPU time
-        if not at_once.begin({sender: SIGN_INS_AT_ONCE}):
-            raise ValidationError("Too many sign-ins at the same time. Try again.", code="busy")
-        try:
+        with _few_at_once(self.request):
             cleaned: dict[str, Any] = super().clean()
-        finally:
-            at_once.end([sender])
         person = self.get_user()
         if person is not None:
             person.otp_device = people.is_verified(person, cleaned.get("code", ""))
@@ -138,6 +135,24 @@ class SignInForm(AuthenticationForm):  # type: ignore[misc]  # Unfold comes with
                 user_login_failed.send(sender=__name__, credentials=credentials, request=self.request)
                 raise ValidationError(SIGN_IN_FAILED, code="invalid_login")
         return cleaned
+
+
+@contextmanager
+def _few_at_once(request: HttpRequest) -> Iterator[None]:
+    """Let few sign-ins check a password at the same time, because a check takes much CPU time. Others wait, in at most
+    half of the threads, so that many addresses cannot stop the service. Raises ValidationError."""
+    sender = "sign-in", at_once.client_address(request)
+    together: dict[object, int] = {sender: SIGN_INS_AT_ONCE, "sign-in": max(1, settings.WEB_THREADS // 2)}
+    checks: dict[object, int] = {"password": max(1, settings.WEB_THREADS // 8)}
+    begun: list[object] = []
+    try:
+        for limits, seconds in ((together, 0), (checks, MAX_WAIT)):
+            if not at_once.begin(limits, seconds=seconds):
+                raise ValidationError("Too many sign-ins at the same time. Try again.", code="busy")
+            begun += limits
+        yield
+    finally:
+        at_once.end(begun)
 
 
 def typed_address(request: HttpRequest | None, credentials: dict[str, Any] | None) -> str:
@@ -230,8 +245,8 @@ class DigestForm(forms.Form):
         label="Mail about agents that need attention",
         choices=Digest.choices,
         required=False,
-        help_text="It lists failed sessions, agents over their budgets for 24 hours, suspended keys and waiting access "
-        "requests. You get no mail if there is nothing to list.",
+        help_text="It lists failed sessions, agents that stay over their budgets or grow too fast, suspended keys, and "
+        "requests that wait for a decision. You get no mail if there is nothing to list.",
     )
 
 

@@ -109,7 +109,8 @@ class ExchangeAuthentication(KeyAuthentication):
 
 class PerKey(BaseThrottle):
     """Allows API_RATE requests a minute for each key, in fixed windows. Headers say how many requests are left. Of
-    requests with a recovery code, it allows as many for each address of a client as a sign-in.
+    requests with a recovery code, or with an invalid key that may repeat an exchange, it allows as many for each
+    address of a client as a sign-in.
 
     The count is in the cache. If the cache is local to a process, each process counts separately. While Redis does not
     answer, all requests are allowed.
@@ -118,8 +119,8 @@ class PerKey(BaseThrottle):
     def allow_request(self, request: Request, view: Any) -> bool:
         now = time.time()
         window = int(now // WINDOW)
-        is_code = isinstance(request.auth, str)
-        place = f"api-rate/{at_once.client_address(request) if is_code else view.key.prefix}/{window}"
+        is_text = isinstance(request.auth, str)
+        place = f"api-rate/{at_once.client_address(request) if is_text else view.key.prefix}/{window}"
         try:
             counts.add(place, 0, timeout=2 * WINDOW)
             used = counts.incr(place)
@@ -129,7 +130,7 @@ class PerKey(BaseThrottle):
             log.error("request not counted: Redis does not answer")
             used = 0
         self._wait = (window + 1) * WINDOW - now
-        limit = settings.AXES_FAILURE_LIMIT if is_code else settings.API_RATE
+        limit = settings.AXES_FAILURE_LIMIT if is_text else settings.API_RATE
         view.headers |= {
             "X-RateLimit-Limit": str(limit),
             "X-RateLimit-Remaining": str(max(0, limit - used)),
@@ -177,7 +178,7 @@ def shared(form: type[S]) -> S:
 
 
 def _limits(request: Request) -> dict[object, int]:
-    """How many requests of an agent, a tenant, or an address with a recovery code may run at the same time."""
+    """How many requests of an agent, of a tenant, or of an address without a valid key may run at the same time."""
     key, half = request.auth, max(1, settings.WEB_THREADS // 2)
     if isinstance(key, AgentKey):
         sender: object = ("tenant", key.agent.tenant_id)

@@ -85,7 +85,7 @@ def unpacked_size(body: bytes, most: int) -> int:
     more than `most` bytes, or more than 100 times the packed size and 1 MB. Raises Invalid, too, if the body has very
     many parts, each of which takes time."""
     if body.count(GZIP_PART) > MOST_PARTS:
-        raise Invalid("file", f"has more than {MOST_PARTS:,} parts when it is unpacked. Nothing was imported")
+        raise Invalid("file", f"has more than {MOST_PARTS:,} gzip parts. Pack it again as one. Nothing was imported")
     most, size = min(most, max(2**20, 100 * len(body))), 0
     with suppress(EOFError, zlib.error, gzip.BadGzipFile), gzip.open(io.BytesIO(body)) as file:
         while size <= most and (piece := file.read(2**16)):
