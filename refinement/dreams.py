@@ -22,7 +22,6 @@ from memory import errors
 from memory.access.authentication import new_request, request_key, require_valid_key
 from memory.models import Agent, AgentKey, DueReason, Memory, RecordedSession
 from memory.policy import switches, tokens
-from memory.recording import interactions
 from memory.silo.silo import Silo
 from memory.writing import edits, stores
 from refinement import allowance, ledger, schedule
@@ -219,7 +218,7 @@ def recordings(agent: Agent, dream: Dream) -> list[str]:
     rows = RecordedSession.objects.filter(agent_id=agent.pk, pk__in=dream.recorded)
     numbers = sorted({number for session in rows for number in session.numbers}, reverse=True)
     # SQL could put other numbers into the row of a recorded session.
-    own = Memory.objects.of(agent).filter(category=interactions.CATEGORY, is_instruction=False)
+    own = Memory.objects.of(agent).filter(category="user_interaction", is_instruction=False)
     kept = own.kept().exclude(category__in=ledger.left_out(agent))
     sizes = kept.numbered(numbers).order_by("-number").values_list("number", "tokens")
     room, silo = ledger.batch_tokens(agent.context_tokens) // RECORDED_SHARE, Silo.for_agent(agent)

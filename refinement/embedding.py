@@ -154,6 +154,8 @@ def _make(agent: Agent, batch: embedding.Batch, availability: EmbedderAvailabili
             found, tokens = _vectors(open_embedder(embedder, availability), list(batch.texts.values()))
         except NoModel:
             raise _Changed from None
+        if tokens:
+            allowance.add(agent.tenant_id, embedder, tokens, timezone.now())
         vectors = {number: vector for number, vector in zip(numbers, found, strict=True) if vector is not None}
         sizes = {len(vector) for vector in vectors.values()} | (
             {batch.row.dimensions} if batch.row.dimensions else set()
@@ -165,8 +167,6 @@ def _make(agent: Agent, batch: embedding.Batch, availability: EmbedderAvailabili
             )
     if not embedding.store(agent, batch, vectors, tokens):
         raise _Changed
-    if tokens:
-        allowance.add(agent.tenant_id, embedder, tokens, timezone.now())
 
 
 def _vectors(embedder: Embedder, texts: Sequence[str]) -> tuple[list["array[float] | None"], int]:

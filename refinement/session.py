@@ -177,18 +177,25 @@ def row_of(session: RefinementSession) -> models.QuerySet[RefinementSession]:
     return RefinementSession.objects.filter(pk=session.pk, agent_id=session.agent_id)
 
 
+_COST = ("model_calls", "prompt_tokens", "cached_tokens", "completion_tokens", "model_milliseconds")
+
+
 def count_model_calls(session: RefinementSession, usage: Usage, calls: int, milliseconds: int) -> None:
-    """Add the cost of one request. `calls` includes retries and failed calls. The counts are the model server's."""
+    """Add the cost of one request. `calls` includes retries and failed calls. The counts are the model server's. If the
+    session ended during the request, the tokens count for the tenant now."""
     prompt, cached, completion = (
         Value(each, BigIntegerField()) for each in (usage.prompt, usage.cached, usage.completion)
     )
-    row_of(session).update(
-        model_calls=F("model_calls") + calls,
-        prompt_tokens=F("prompt_tokens") + prompt,
-        cached_tokens=F("cached_tokens") + cached,
-        completion_tokens=F("completion_tokens") + completion,
-        model_milliseconds=F("model_milliseconds") + milliseconds,
-    )
+    with transaction.atomic():
+        row_of(session).update(
+            model_calls=F("model_calls") + calls,
+            prompt_tokens=F("prompt_tokens") + prompt,
+            cached_tokens=F("cached_tokens") + cached,
+            completion_tokens=F("completion_tokens") + completion,
+            model_milliseconds=F("model_milliseconds") + milliseconds,
+        )
+        if row_of(session).filter(closed_at__isnull=False).exists():
+            allowance.add(session.agent.tenant_id, session.model, usage.charged, timezone.now())
 
 
 def close(
@@ -267,6 +274,7 @@ def _end_stale(agent: Agent) -> list[RefinementSession]:
 def end(agent: Agent, row: RefinementSession, outcome: str, reason: str = "", words: str = "") -> None:
     """End an open session in the same way as `close`. The caller has locked the agent's row. `row` is the session's
     current row. A session that reaches a limit after edits is completed."""
+    row.refresh_from_db(fields=_COST, from_queryset=row_of(row).select_for_update())  # a call may have ended meanwhile
     is_limit = outcome == Outcome.INCOMPLETE and (reason == "floor" or reason.startswith("limit_"))
     row.outcome, row.reason = Outcome.COMPLETED if is_limit and row.changes else outcome, reason
     row.tokens_after, row.memories_after = ledger.size(agent, row.store)

@@ -42,7 +42,7 @@ def test_a_former_embedder_gets_no_text(
 ) -> None:
     monkeypatch.setattr(embedding, "BATCH", 1)
     remember(ada, "Ana fixed the car.", "Bob likes tea.")
-    where, name = (allowance, "add") if moment == "after a batch" else (embedding, "next_batch")
+    where, name = (embedding, "store") if moment == "after a batch" else (embedding, "next_batch")
     original = getattr(where, name)
 
     def act(*arguments: Any) -> Any:
@@ -281,3 +281,20 @@ def test_no_call_repeats_texts_that_were_hidden_meanwhile(ada: Agent, server: Em
     with pytest.raises(making._Changed):
         making._make(agent, batch, availability)
     assert server.texts == []
+
+
+def test_a_call_counts_although_its_vectors_are_not_stored(
+    ada: Agent, server: EmbeddingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remember(ada, "one")
+    original = making._vectors
+
+    def late(*arguments: Any) -> Any:
+        found = original(*arguments)
+        lifecycle.change(fresh(ada), ME, embedder="")
+        return found
+
+    monkeypatch.setattr(making, "_vectors", late)
+    embed(ada.pk)
+    assert vectors(ada) == {}
+    assert allowance.spent(ada.tenant_id) > 0

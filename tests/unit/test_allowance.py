@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from memory.agents import lifecycle
 from memory.models import Agent, DueReason, Tenant
+from memory.writing import edits
 from refinement import allowance, backlog, schedule, scheduling, tasks
 from refinement import session as sessions
 from refinement.errors import AllowanceSpent
@@ -40,6 +41,21 @@ def due() -> set[int]:
 
 def allow(agent: Agent, tokens: int) -> None:
     Tenant.objects.filter(pk=agent.tenant_id).update(month_tokens=tokens)
+
+
+@pytest.mark.parametrize("ends", ["before", "meanwhile"])
+def test_a_call_counts_although_its_session_ends_during_it(ada: Agent, ends: str) -> None:
+    """Dreams that were canceled during each call cost nothing of the allowance."""
+    session = sessions.open_session(fresh(ada), trigger="manual")
+    if ends == "before":
+        sessions.close(session, "incomplete", "canceled")
+    with edits.locked(fresh(ada)) as agent:
+        row = RefinementSession.objects.get(pk=session.pk)
+        sessions.count_model_calls(session, Usage(prompt=90, completion=30), 1, 1)
+        if ends == "meanwhile":
+            sessions.end(agent, row, "incomplete", "canceled")
+    assert allowance.spent(ada.tenant_id) == 120
+    assert RefinementSession.objects.get(pk=session.pk).prompt_tokens == 90
 
 
 def test_the_tokens_of_a_month_are_counted(ada: Agent, bob: Agent) -> None:
