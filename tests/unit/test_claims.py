@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
+from audit.models import AuditEntry
 from memory.access.authentication import either_key, is_key_of, prefix_of
 from memory.agents import lifecycle, prompts, rule_changes
 from memory.consent import claims, links, requests
@@ -30,7 +31,7 @@ from tests import refining
 from tests.access_requests import EVE, STEWARD, ask, granted, read, state
 from tests.claiming import claim
 from tests.conftest import OPERATOR, House
-from tests.steps import ME, PERSON, fresh, last_entry, problems, remember, row, signed_update
+from tests.steps import ME, PERSON, fresh, last_entry, problems, remember, signed_update
 from tests.tampering import sql
 
 pytestmark = pytest.mark.database
@@ -140,18 +141,18 @@ def test_a_session_that_sql_reopened_has_ended(house: House) -> None:
 def test_a_reply_from_before_a_claim_is_not_carried_out_although_sql_reopens_the_session(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    [number] = remember(house.ada, "tea")
+    refining.fill(house.ada, 12, 100)
 
     def reply(*_: Any) -> Any:
         rows = RefinementSession.objects.filter(agent=house.ada)
         [before] = rows.values("shown", "pending", "lease_token", "lease_until")
         claim(house.ada, keep=["model"])
         rows.update(outcome="open", closed_at=None, reason="", **before)
-        return Reply("Done.", (ToolCall("1", "demote_memory", {"id": number, "reason": "x"}),))
+        return Reply("Done.", (ToolCall("1", "demote_memory", {"id": 1}),))
 
     monkeypatch.setattr(Dedupe, "complete", reply)
     loop.refine(fresh(house.ada), trigger="api")
-    assert row(house.ada, number).kind == "core"
+    assert not AuditEntry.objects.filter(agent_id=house.ada.pk, operation="demoted").exists()
 
 
 def test_a_session_finds_nothing_with_an_older_row_that_sql_puts_back(house: House) -> None:
