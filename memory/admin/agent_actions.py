@@ -121,8 +121,8 @@ class LiftSuspension(AdminAction):
 
 def _ways_back(rows: Sequence[Agent]) -> Iterable[str]:
     yield from map(_way_back, rows[:MAX_LISTED])
-    if more := len(rows) - MAX_LISTED:
-        yield f"Select fewer agents to see how the other {more} can get a new key." if more > 0 else ""
+    if len(rows) > MAX_LISTED:
+        yield f"Select fewer agents to see how the other {len(rows) - MAX_LISTED} can get a new key."
 
 
 def _way_back(row: Agent) -> str:

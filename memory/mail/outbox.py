@@ -47,16 +47,18 @@ def _queue(tenant_id: int) -> None:
 def send(tenant_id: int, turn: int, posts: Posts) -> str:
     """Send a few of the tenant's letters that are due. `posts` has a function for each kind of letter. Returns a
     code."""
-    mine = _due().filter(tenant_id=tenant_id).order_by("tries", "pk")
+
+    def following() -> Letter | None:
+        return _due().filter(tenant_id=tenant_id).order_by("tries", "pk").first()
 
     def step() -> str:
-        letter = mine.first()
+        letter = following()
         if letter is None:
             return "done"
         return "away" if _attempt(letter, posts) == "away" else "sent"
 
     code = turns.run(f"letters/{tenant_id}", turn, step)
-    if mine.exists():
+    if following():
         _queue(tenant_id)
     return code
 

@@ -15,7 +15,7 @@ from config.commandline.progress import progress
 from config.wording import several
 from memory.agents import lifecycle
 from memory.errors import Invalid
-from memory.management.agent_command import AgentCommand, has_agents_key, repository
+from memory.management.agent_command import AgentCommand, agents_side, has_agents_key, repository
 from memory.masking.scanner import masked
 from memory.models import Agent, Memory
 from memory.policy import settings_document, switches, tokens
@@ -59,7 +59,7 @@ def find(
     plain: Sequence[str] = (),
     masks: bool | None = None,
 ) -> Found:
-    """Read the memories of other systems in the folder. Raises Invalid, FileFault."""
+    """Read the memories of other systems in the folder. Raises Invalid, FileFault, KeyRejected."""
     supported = frozenset(settings_document.value(switches.rules_of(agent), f"{SETTINGS}.supported_source_systems"))
     for name in systems:
         if SYSTEMS[name].group not in supported:
@@ -79,6 +79,8 @@ def find(
         where = "/".join(folder.resolve().relative_to(root.resolve()).parts) if root else ""
         now = timezone.now()
         plan = make_plan(agent, unique(items), project, now=now, compares=may_read, masks=masks, where=where)
+        if may_read:
+            agents_side(agent)  # the key may have ended meanwhile
         sources = [source for source in look.sources if SYSTEMS[source.system].group in supported]
         plan.left_out = [*look.left_out, *plan.left_out]
     return Found(folder.absolute(), project, sources, plan, may_read, agent)

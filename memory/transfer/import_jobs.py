@@ -5,8 +5,8 @@ stores one batch after the other, each in its own transaction, so that other wri
 of a batch also counts the stored memories in the job's row. So if a worker is killed, the next worker continues with
 the next memory. All batches have the same import number, and one rollback undoes them.
 
-A tenant has one task in the queue: the end of a job queues the tenant's next one. So the letters and sessions of others
-wait for one job of each tenant at most.
+A tenant has one task in the queue: its end queues the tenant's next one. A task stores batches for TURN_SECONDS. So the
+letters and sessions of others wait for a part of one job of each tenant at most.
 """
 
 import io
@@ -42,6 +42,7 @@ SMALL_VALUES = 30_000  # commas and lines: a file with more takes long to read, 
 MAX_ENTRIES = 20_000
 BATCH_CHARACTERS = 4_000_000  # the size of a batch: counting tokens exactly takes a second for it
 ATTEMPTS = 3  # of the worker without progress; a file that kills each worker must not come back for ever
+TURN_SECONDS = 15.0  # in which a task stores batches; then others have their turn, and the next task continues
 LATE = timedelta(minutes=2)  # after this time without progress, another worker continues a running job
 OPEN = QUEUED, RUNNING = ("queued", "running")
 DONE, FAILED = "done", "failed"
@@ -141,8 +142,8 @@ def _queue_next(tenant_id: int) -> None:
 
 
 def carry_out(agent_id: int, number: int) -> str:
-    """Carry out a job, or continue it. Returns its state, or "taken" if there is nothing to do. After an error that is
-    not about the file or the agent, `queue_late` queues the job again."""
+    """Carry out a part of a job. Returns its state, or "taken" if there is nothing to do. After an error that is not
+    about the file or the agent, `queue_late` queues the job again."""
     mine = _waiting().filter(agent_id=agent_id, number=number)
     if not mine.update(state=RUNNING, attempts=F("attempts") + 1, moved_at=timezone.now()):
         return "taken"
@@ -172,9 +173,13 @@ def _run(job: ImportJob) -> str:
     found.done.require_no_cycle()
     switches.require_open(job.agent, {draft.category for draft in drafts})
     most = min(BATCH, BATCH_CHARACTERS // max((len(draft.content) for draft in drafts), default=1))
+    until = time.monotonic() + TURN_SECONDS
     for start in range(job.imported, len(drafts), most):
         if not _store(job, drafts[start : start + most]):
             return "taken"
+        if time.monotonic() > until:
+            _row_of(job).update(state=QUEUED)
+            return QUEUED
         time.sleep(edits.PAUSE)
     _link(job, found.done, most)
     found.done.imported, found.done.tokens = len(drafts), sum(tokens.count(draft.content) for draft in drafts)

@@ -80,10 +80,13 @@ class Imported:
             self.named.append(LeftOut(one_line(part.key, KEY), one_line(part.why, KEY)))
 
     def successors(self, numbers: Sequence[int]) -> dict[int, int]:
-        """Map the new numbers of replaced memories to the new numbers of their successors."""
-        known = {id: number for id, number in zip(self.ids, numbers, strict=False) if isinstance(id, int | str)}
+        """Map the new numbers of replaced memories to the new numbers of their successors. Ids are compared as texts:
+        somebody can choose many integers with the same hash, which makes a dictionary of them very slow."""
+        ids = zip(self.ids, numbers, strict=False)
+        known = {repr(id): number for id, number in ids if isinstance(id, int | str)}
         found = ((each, numbers[place]) for place, ids in self.sources.items() for each in ids)
-        return {known[id]: successor for id, successor in found if isinstance(id, int | str) and id in known}
+        links = ((repr(id), successor) for id, successor in found if isinstance(id, int | str))
+        return {known[id]: successor for id, successor in links if id in known}
 
     def require_no_cycle(self) -> None:
         """Raise Invalid if a memory of the whole file would replace itself, directly or through others."""
