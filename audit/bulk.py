@@ -5,13 +5,14 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
-from django.db import DEFAULT_DB_ALIAS, connection, models, transaction
+from django.db import DEFAULT_DB_ALIAS, DatabaseError, connection, models, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models.query import get_related_populators
 
@@ -75,13 +76,16 @@ class _Statement:
         with connection.cursor() as cursor:
             if connection.vendor == "postgresql":
                 cursor.execute(self._with_arrays, by_column)
+                _note(cursor, len(rows))
                 return
             at_once = (connection.features.max_query_params or 0) // len(self.columns)
             one_row = f"({', '.join(['%s'] * len(self.columns))})"
             by_row = zip(*by_column, strict=True)
             while params := list(chain.from_iterable(islice(by_row, at_once))):
-                source = f"(VALUES {', '.join([one_row] * (len(params) // len(self.columns)))}) AS data"
+                count = len(params) // len(self.columns)
+                source = f"(VALUES {', '.join([one_row] * count)}) AS data"
                 cursor.execute(f"{self.before} {source} {self.after}", params)
+                _note(cursor, count)
 
     @cached_property
     def _with_arrays(self) -> str:
@@ -110,14 +114,34 @@ def _change(model: type[models.Model], fields: frozenset[str]) -> _Statement:
 def pipelined() -> Iterator[None]:
     """Send the statements of this block to PostgreSQL as a pipeline, without waiting for each response.
 
-    An error is raised at the end of the block at the latest. On SQLite this does nothing.
+    An error is raised at the end of the block at the latest. Raises DatabaseError if a statement of this module stored
+    fewer rows than it was given, for example because SQL changed the ids of rows meanwhile.
     """
-    if connection.vendor != "postgresql":
-        yield
-        return
     connection.ensure_connection()
-    with connection.wrap_database_errors, connection.connection.pipeline():
-        yield
+    is_postgresql = connection.vendor == "postgresql"
+    token = _stored.set([])
+    try:
+        with connection.wrap_database_errors, connection.connection.pipeline() if is_postgresql else nullcontext():
+            yield
+        if any(cursor.rowcount != count for cursor, count in _stored.get() or ()):
+            raise DatabaseError("The database did not store all rows. An operator must run 'verify_audit'.")
+    finally:
+        _stored.reset(token)
+
+
+_stored: ContextVar[list[tuple[Any, int]] | None] = ContextVar("statements and their rows", default=None)
+
+
+def _note(cursor: Any, count: int) -> None:
+    """Note how many rows a statement must store, if this is checked."""
+    if (statements := _stored.get()) is not None:
+        statements.append((cursor if connection.vendor == "postgresql" else _Result(cursor.rowcount), count))
+
+
+class _Result(NamedTuple):
+    """The result of a statement on SQLite, whose cursor is used again."""
+
+    rowcount: int
 
 
 def _table(model: type[models.Model]) -> str:

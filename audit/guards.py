@@ -222,6 +222,7 @@ _PG_MADE = " UNION ALL ".join(
 _SQLITE_ATTACHED = f"""
     SELECT '{_LINK}' || m.name, f."table" FROM sqlite_master m, pragma_foreign_key_list(m.name) f UNION
     SELECT 'a collation', tbl_name FROM sqlite_master WHERE sql LIKE '%collate%' UNION
+    SELECT 'a conflict clause', tbl_name FROM sqlite_master WHERE sql LIKE '%conflict%' UNION
     SELECT CASE type WHEN 'view' THEN 'a view' ELSE 'trigger ' || name END, tbl_name
     FROM sqlite_master WHERE type IN ('trigger', 'view')
 """

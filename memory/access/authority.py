@@ -13,13 +13,14 @@ from typing import Any
 from django.db.models import OuterRef, Subquery
 from django.db.models.functions import Coalesce
 
+from audit import guards
 from audit.bulk import Prepared
 from audit.models import AUTHORITY_OPERATIONS, AuditEntry, Operation
 from audit.trail import canonical
 from audit.verify import ILL_FORMED
 from config.keyring import keyring
 from memory.access.heads import require_not_shortened
-from memory.errors import AuthorityBroken
+from memory.errors import AuthorityBroken, NotAllowed
 from memory.models import Agent
 
 VALUES = (
@@ -81,6 +82,13 @@ def require_last(agent: Agent) -> None:
     """Raise AuthorityBroken if the trail has a later entry than the locked row. SQL may have put an older row back."""
     if [entry.seq for entry in _last_entry(agent.pk)] != [agent.audit_seq]:
         raise AuthorityBroken(agent.label)
+
+
+def require_nothing_added() -> None:
+    """Raise NotAllowed if somebody added a trigger, a rule or a view to the database, which can change or swallow what
+    this transaction writes. Call this after the writes: then nobody can remove it before the commit."""
+    if guards.unexpected():
+        raise NotAllowed("Something was added to the database. An operator must run 'verify_audit' and remove it.")
 
 
 def is_signed(agent: Agent) -> bool:

@@ -17,6 +17,7 @@ from django_otp.oath import TOTP
 from audit.consent import open_and_active
 from audit.models import AccessRequest
 from config.keyring import keyring
+from memory.access import authority
 from memory.access.roles import manages
 from memory.accounts import memberships
 from memory.consent import requests
@@ -38,6 +39,7 @@ def set_password(person: Person, password: str) -> None:
         _require_same_session(before)
         person.save(update_fields=["password"])
         requests.withdraw_all(person.pk, "password")
+        authority.require_nothing_added()
 
 
 def _require_same_session(person: Person) -> None:
@@ -66,6 +68,7 @@ def set_active(person: Person, by: Person, *, is_active: bool) -> None:
     row.sign()
     if not is_active:
         requests.withdraw_all(person.pk, "deactivated")
+    authority.require_nothing_added()
 
 
 def ending_summary(*filters: Q) -> str:
@@ -100,6 +103,7 @@ def install(factor: Authenticator, code: str) -> None:
             raise Invalid("code", "is not the current code of the authenticator app")
         factor.confirmed = True
         factor.save(update_fields=["confirmed"])
+        authority.require_nothing_added()
 
 
 def is_verified(person: Person, code: str) -> Authenticator | None:

@@ -229,7 +229,7 @@ def revoke_key(agent: Agent, prefix: str, actor: Actor) -> None:
             with edits.begin(row, Operation.KEY_REVOKED, actor, is_notice=True) as edit:
                 # Without its MAC, the row cannot be put back into use.
                 AgentKey.objects.filter(pk=key.pk).update(revoked_at=edit.at, mac=b"")
-                _save_live_keys(edit.agent)
+                _save_live_keys(edit.agent, ended=prefix)
                 if not edit.agent.live_keys:
                     raise AgentConsentRequired("This is the last key. Only the agent's side can end it: suspend keys.")
                 edit.detail = {"prefix": prefix}
@@ -241,7 +241,7 @@ def _issue_key(agent: Agent, actor: Actor, label: str = "", seed: str = "") -> s
     prefix, mac, key = new_key(AgentKey, agent.pk, seed)
     row = AgentKey.objects.create(agent_id=agent.pk, prefix=prefix, mac=mac, label=label)
     with edits.begin(agent, Operation.KEY_ISSUED, actor, is_notice=True) as edit:
-        _save_live_keys(edit.agent, row.fingerprint)
+        _save_live_keys(edit.agent, new=row.fingerprint)
         edit.detail = {"prefix": prefix}
         edit.finish(always=True)
         letters.notify_key(edit.agent, edit.seq)
@@ -262,8 +262,10 @@ def lift_suspension(agent: Agent, actor: Actor) -> Agent:
         return change(row, actor, keys_lifted_at=timezone.now())
 
 
-def _save_live_keys(agent: Agent, *new: str) -> None:
-    live = {*agent.live_keys.split(), *new}
+def _save_live_keys(agent: Agent, *, new: str = "", ended: str = "") -> None:
+    """Add the fingerprint of a new key, or remove that of the key with the prefix `ended`, whatever SQL made of its
+    row."""
+    live = {each for each in (*agent.live_keys.split(), new) if each.partition("-")[0] not in ("", ended)}
     rows = AgentKey.objects.filter(agent_id=agent.pk, prefix__in={each.partition("-")[0] for each in live})
     known = {key.fingerprint for key in rows}  # a key that SQL hides or changes ends
     agent.live_keys = " ".join(sorted(live & known))

@@ -22,7 +22,7 @@ from django.db import models, transaction
 from django.utils import timezone
 
 from audit import bulk, trail
-from audit.models import AuditEntry, Change
+from audit.models import STEPS, AuditEntry, Change, Operation
 from audit.trail import Actor, SnapshotPart
 from audit.waiting import wait_at_most
 from memory import errors
@@ -191,9 +191,14 @@ class Edit:
             bulk.insert_many(versions)
             bulk.update_many([memory for memory, before, _ in touched if before is not None], self._changed)
             counters.save(self.agent, trail.append(draft, bytes(self.agent.audit_mac), touches))
+        if self.operation in _DECIDING:
+            authority.require_nothing_added()
         bulk.analyze(len(memories), Memory, AuditEntry, Change)
         return Edited(self.seq, memories, self.agent)
 
+
+# Entries that decide who reads, and those about what was read.
+_DECIDING = authority.OPERATIONS | {*STEPS, Operation.CONTENT_READ}
 
 _locking = bulk.Prepared(lambda: Agent.objects.select_for_update().filter(pk=0))
 # On SQLite, one thread of a process writes for an agent at a time. SQLite serves waiting writers in no order: without

@@ -116,7 +116,7 @@ def test_a_read_takes_few_queries_although_the_memories_are_from_many_entries(
         remember(agent, f"salt {each}")
     number = granted(agent)
     read(agent, number, 1)
-    with django_assert_max_num_queries(22):
+    with django_assert_max_num_queries(24):
         assert len(read(agent, number, *numbers)) == 30
 
 

@@ -158,6 +158,9 @@ UNEXPECTED: dict[str, dict[str, str]] = {
         "trigger x on memory_agent": "CREATE TRIGGER x AFTER UPDATE ON memory_agent BEGIN SELECT 1; END",
         "a view on memory_agentkey": VIEW,
         "a collation on memory_vault": "CREATE INDEX x ON memory_vault(fault COLLATE NOCASE)",
+        "a conflict clause on memory_vault": (
+            "ALTER TABLE memory_vault ADD y integer DEFAULT 1 NOT NULL ON CONFLICT IGNORE"
+        ),
     },
     "postgresql": {
         "trigger x on memory_agent": f"{ALLOW}\nCREATE TRIGGER x AFTER UPDATE ON memory_agent EXECUTE FUNCTION allow()",

@@ -8,12 +8,13 @@ import re
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
 import qrcode
 from axes.attempts import get_cool_off_threshold
-from axes.models import AccessAttempt
+from axes.models import AccessAttempt, AccessLog
 from django import forms
 from django.conf import settings
 from django.contrib import messages
@@ -23,6 +24,7 @@ from django.core.exceptions import ValidationError
 from django.db.models import Q, Sum
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.utils import timezone
 from django.utils.safestring import SafeString
 from django.views.decorators.http import require_http_methods
 from qrcode.image.svg import SvgPathImage
@@ -45,6 +47,7 @@ MAX_PASSWORD = 1_000  # characters
 SIGN_INS_AT_ONCE = 2  # of one address, in one process
 MAX_WAIT = 5  # seconds that a sign-in waits for others
 MOST_FAILURES = 100  # of one name, from all addresses, within AXES_COOLOFF_TIME
+KNOWN = timedelta(days=90)  # after a sign-in, failures from other addresses do not count for its address
 SIGN_IN_FAILED = "The email address, the password or the code is wrong. Each code works only once."
 WRONG = "The present password or the code is wrong. Each code works only once: wait for the next one."
 
@@ -163,14 +166,16 @@ def typed_address(request: HttpRequest | None, credentials: dict[str, Any] | Non
 
 def counted_by(request: HttpRequest, credentials: dict[str, Any] | None) -> list[Any]:
     """What failed sign-ins are counted by: name and address. After MOST_FAILURES failures of a name from any addresses,
-    the name alone counts.
+    the name alone counts, except for an address from which this person has signed in lately.
 
     One address cannot lock a person out for others, because it gets no more than AXES_FAILURE_LIMIT failures.
     """
-    named = AccessAttempt.objects.filter(username=typed_address(request, credentials))
-    recent = named.filter(attempt_time__gte=get_cool_off_threshold(request))
+    name = typed_address(request, credentials)
+    recent = AccessAttempt.objects.filter(username=name, attempt_time__gte=get_cool_off_threshold(request))
     failures = recent.aggregate(total=Sum("failures_since_start"))["total"] or 0
-    return ["username"] if failures >= MOST_FAILURES else [["username", "ip_address"]]
+    known = AccessLog.objects.filter(username=name, ip_address=at_once.client_address(request))
+    is_known = known.filter(attempt_time__gte=timezone.now() - KNOWN).exists()
+    return ["username"] if failures >= MOST_FAILURES and not is_known else [["username", "ip_address"]]
 
 
 @plain
