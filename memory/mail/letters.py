@@ -111,7 +111,7 @@ def send(agent_id: int, seq: int, whose: int) -> str:
     body = (
         f"You receive this mail because you are the steward of the agent {agent.label}. This has changed:\n\n"
         + "".join(f"- {line}\n" for line in changes)
-        + (_NEW if whose == AFTER else "")
+        + (_NEW if whose == AFTER and address == agent.steward else "")
         + f"\n{_ACTORS[ActorKind(entry.actor_kind)]} made this change on {entry.at:%d %B %Y at %H:%M} UTC. It is entry "
         f"{entry.seq} of the agent's audit trail.\n{code}"
     )

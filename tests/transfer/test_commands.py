@@ -1,10 +1,15 @@
 """The commands `detect` and `migrate`, and steps 8 to 10 of `init`, as an operator runs them."""
 
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from memory.access.authentication import agent_key
 from memory.agents import lifecycle
+from memory.consent import claims
+from memory.management import found_memories
 from memory.models import Agent, ImportedPiece, Memory
 from memory.search import context
 from memory.time_machine.rollback import What, roll_back
@@ -12,7 +17,7 @@ from refinement import ledger, schedule
 from tests.commands.calling import run
 from tests.conftest import OPERATOR
 from tests.rules import recordings
-from tests.steps import ME, active, entries, fresh, last_entry, problems, says, signed_update, state
+from tests.steps import ME, active, entries, fresh, last_entry, problems, remember, says, signed_update, state
 from tests.transfer.calling import (  # noqa: F401  fixtures
     FILES,
     SECRET,
@@ -305,3 +310,19 @@ def test_init_refuses_a_vault_in_a_folder_with_memories_of_another_system(ada: A
     ran = rules("init", "--vault", str(site / "memory"), "--yes")
     assert (ran.code, "has memories of another system" in ran.err) == (2, True)
     assert (site / "memory" / "index.md").read_text() == "# Mine\n"
+
+
+def test_a_key_that_ends_during_the_search_compares_nothing(
+    ada: Agent, site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With guesses in the folder, a former key learned which texts the new holder of the silo had stored."""
+    make_plan = found_memories.make_plan
+
+    def late(*call: Any, **options: Any) -> Any:
+        claims.exchange(agent_key(os.environ["PALIMPSEST_AGENT_KEY"]), ME)
+        remember(ada, "Ferries wait for the tide.")
+        return make_plan(*call, **options)
+
+    monkeypatch.setattr(found_memories, "make_plan", late)
+    ran = rules("detect")
+    assert (ran.code, "valid key" in ran.err, "same text" in ran.out + ran.err) == (2, True, False)
