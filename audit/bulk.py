@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
 from django.db import DEFAULT_DB_ALIAS, DatabaseError, connection, models, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -73,19 +73,22 @@ class _Statement:
             if isinstance(column, models.DateTimeField | models.JSONField):  # other columns need no preparation
                 values = [column.get_db_prep_save(value, connection) for value in values]
             by_column.append(values)
+        stored, noted = 0, _noted.get()
         with connection.cursor() as cursor:
             if connection.vendor == "postgresql":
                 cursor.execute(self._with_arrays, by_column)
-                _note(cursor, len(rows))
+                if noted is not None:
+                    noted.append((cursor, len(rows)))
                 return
             at_once = (connection.features.max_query_params or 0) // len(self.columns)
             one_row = f"({', '.join(['%s'] * len(self.columns))})"
             by_row = zip(*by_column, strict=True)
             while params := list(chain.from_iterable(islice(by_row, at_once))):
-                count = len(params) // len(self.columns)
-                source = f"(VALUES {', '.join([one_row] * count)}) AS data"
+                source = f"(VALUES {', '.join([one_row] * (len(params) // len(self.columns)))}) AS data"
                 cursor.execute(f"{self.before} {source} {self.after}", params)
-                _note(cursor, count)
+                stored += cursor.rowcount
+        if noted is not None and stored != len(rows):
+            raise DatabaseError(_NOT_STORED)
 
     @cached_property
     def _with_arrays(self) -> str:
@@ -119,29 +122,20 @@ def pipelined() -> Iterator[None]:
     """
     connection.ensure_connection()
     is_postgresql = connection.vendor == "postgresql"
-    token = _stored.set([])
+    noted: list[tuple[Any, int]] = []
+    token = _noted.set(noted)
     try:
         with connection.wrap_database_errors, connection.connection.pipeline() if is_postgresql else nullcontext():
             yield
-        if any(cursor.rowcount != count for cursor, count in _stored.get() or ()):
-            raise DatabaseError("The database did not store all rows. An operator must run 'verify_audit'.")
+        if any(cursor.rowcount != count for cursor, count in noted):
+            raise DatabaseError(_NOT_STORED)
     finally:
-        _stored.reset(token)
+        _noted.reset(token)
 
 
-_stored: ContextVar[list[tuple[Any, int]] | None] = ContextVar("statements and their rows", default=None)
-
-
-def _note(cursor: Any, count: int) -> None:
-    """Note how many rows a statement must store, if this is checked."""
-    if (statements := _stored.get()) is not None:
-        statements.append((cursor if connection.vendor == "postgresql" else _Result(cursor.rowcount), count))
-
-
-class _Result(NamedTuple):
-    """The result of a statement on SQLite, whose cursor is used again."""
-
-    rowcount: int
+_NOT_STORED = "The database did not store all rows. An operator must run 'verify_audit'."
+# In a block of `pipelined`: the statements that run on PostgreSQL, with the numbers of their rows.
+_noted: ContextVar[list[tuple[Any, int]] | None] = ContextVar("statements", default=None)
 
 
 def _table(model: type[models.Model]) -> str:
