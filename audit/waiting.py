@@ -9,7 +9,7 @@ from django.db import OperationalError, connection, transaction
 T = TypeVar("T")
 
 _TRIES = 5
-_CHANGED_MEANWHILE = "40001"  # PostgreSQL's code
+_CHANGED_MEANWHILE = ("40001", "40P01")  # PostgreSQL's codes; the second is a deadlock
 
 
 def wait_at_most(seconds: int, *, may_be_lost: bool = False) -> None:
@@ -42,12 +42,12 @@ def one_snapshot() -> Iterator[None]:
 
 def repeated(work: Callable[[], T]) -> T:
     """Return the result of `work`, which uses `one_snapshot`. On PostgreSQL, `work` fails if another transaction
-    changed a row of its snapshot. Then it begins again, at most five times in all."""
+    changed a row that it locks, after the snapshot. Then it begins again, at most five times in all."""
     for _ in range(_TRIES - 1):
         try:
             return work()
         except OperationalError as error:
-            if connection.in_atomic_block or getattr(error.__cause__, "sqlstate", "") != _CHANGED_MEANWHILE:
+            if connection.in_atomic_block or getattr(error.__cause__, "sqlstate", "") not in _CHANGED_MEANWHILE:
                 raise
     return work()
 

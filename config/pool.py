@@ -58,6 +58,7 @@ class Sentinel(cluster.Sentinel):  # type: ignore[misc]
             super().reincarnate(process)
         if is_fetching and settings.REDIS_URL:  # Redis did not answer, and may have lost its tasks
             queue.push(queue.SWEEP)
+            queue.push(queue.CLOSE_STALE)
 
     def _finish(self) -> NoReturn:
         """Begin no new tasks. Give running tasks STOP_SECONDS to end. Then end the worker."""

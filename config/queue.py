@@ -119,22 +119,24 @@ def task(do: Callable[..., str]) -> Callable[..., str]:
     return entry
 
 
-def put(name: str, *numbers: int) -> None:
-    """Queue a task."""
+def put(name: str, *numbers: int, lost: Callable[[], object] | None = None) -> None:
+    """Queue a task. If Redis does not take it, `lost` is called, after the commit."""
     if settings.REDIS_URL:
-        transaction.on_commit(partial(push, name, *numbers))
+        transaction.on_commit(partial(push, name, *numbers, lost=lost))
     else:
         with transaction.atomic():
             async_task(name, *numbers, broker=_broker())
 
 
-def push(name: str, *numbers: int) -> None:
+def push(name: str, *numbers: int, lost: Callable[[], object] | None = None) -> None:
     """Queue a task, or log that it cannot be queued. An error would be too late, because the transaction is committed.
-    The sweep finds the agents that are due, and the letters, which wait in the database."""
+    SWEEP and CLOSE_STALE find what waits in the database, when Redis answers again."""
     try:
         async_task(name, *numbers, broker=_broker())
     except redis_error():
         log.error("task not queued", operation=name, number=numbers[0] if numbers else 0)
+        if lost is not None:
+            lost()
 
 
 def put_later(name: str, *numbers: int, wait: timedelta) -> None:

@@ -201,6 +201,7 @@ def first_key(agent: Agent, actor: Actor, *, label: str = "") -> str:
 
 def _first_key(agent: Agent, actor: Actor, label: str) -> str:
     with one_snapshot(), edits.locked(agent) as row:
+        roles.lock(row.tenant_id)  # fails if a right or a key has ended since the snapshot: then it begins again
         in_use = AgentConsentRequired("Only the agent's side can issue a key to a silo that is in use.")
         used = AgentKey.objects.filter(agent_id=row.pk, last_used_at__isnull=False)
         if row.claimed_at or used.exists() or Change.objects.filter(agent_id=row.pk).exists():

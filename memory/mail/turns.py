@@ -7,6 +7,7 @@ sessions and webhooks of others wait for a few steps at most. If a worker is kil
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 
 from django.db import transaction
 from django.db.models import Q
@@ -34,7 +35,8 @@ def queue(name: str, task: str, *numbers: int) -> None:
         rows = Turn.objects.filter(is_over(LONGEST), pk=name)
         for row in rows.select_for_update(skip_locked=True, no_key=True):
             rows.update(wait_until=timezone.now() + LONGEST)
-            put(task, *numbers, row.turn)
+            mine, now = Turn.objects.filter(pk=name, turn=row.turn), timezone.now()
+            put(task, *numbers, row.turn, lost=partial(mine.update, wait_until=now))
 
 
 def run(name: str, turn: int, step: Callable[[], str]) -> str:

@@ -11,6 +11,7 @@ from array import array
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from django.conf import settings
@@ -117,7 +118,7 @@ def queue(agent: Agent) -> None:
     if agent.is_locked and not rows.exists():  # it has the server's embedder
         Embedding.objects.create(agent_id=agent.pk, embedder=embedder_of(agent), taken_until=agent.created_at)
     if rows.filter(~Exists(queued)).update(queued_at=now) or not rows.exists():
-        put(EMBED_MEMORIES, agent.pk)
+        put(EMBED_MEMORIES, agent.pk, lost=partial(rows.update, queued_at=None))
 
 
 # --- how far the vectors are

@@ -13,6 +13,7 @@ import io
 import json
 import time
 from datetime import timedelta
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -90,7 +91,7 @@ def add(agent: Agent, key: AgentKey, body: bytes, format: str, project: str) -> 
         ImportJob(agent=row, number=number, key=key, format=format, project=project, moved_at=now).save()
         ImportBody(agent=row, sealed=Silo.for_agent(row).seal_data(_place(row, key), number, body)).save()
         if is_first:
-            put(IMPORT_MEMORIES, row.pk, number)
+            _put(row.pk, number)
         return number
 
 
@@ -138,7 +139,13 @@ def _queue_next(tenant_id: int) -> None:
     job = _waiting().filter(agent__tenant=tenant_id).order_by("moved_at", "pk").first()
     if job is not None:
         ImportJob.objects.filter(pk=job.pk, state=QUEUED).update(moved_at=timezone.now())
-        put(IMPORT_MEMORIES, job.pk, job.number)
+        _put(job.pk, job.number)
+
+
+def _put(agent_id: int, number: int) -> None:
+    """Queue the task of a job. If Redis does not take it, `queue_late` may queue it at once."""
+    job = ImportJob.objects.filter(agent_id=agent_id, number=number, state=QUEUED)
+    put(IMPORT_MEMORIES, agent_id, number, lost=partial(job.update, moved_at=timezone.now() - LATE))
 
 
 def carry_out(agent_id: int, number: int) -> str:

@@ -1,19 +1,21 @@
 """A silo in use gets no first key. After a claim, no model is called that the agent's side did not name."""
 
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 
 from audit.models import AuditEntry, Change
-from memory.access.authentication import agent_key, prefix_of
+from memory.access import tenants
+from memory.access.authentication import agent_key, either_key, new_request, prefix_of, request_key
 from memory.agents import lifecycle
 from memory.consent import claims
-from memory.errors import AgentConsentRequired, Invalid
+from memory.errors import AgentConsentRequired, Invalid, KeyRejected
 from memory.run_log import runs
 from memory.writing import edits
 from refinement import gc
@@ -83,23 +85,53 @@ def test_a_first_key_replaces_the_earlier_ones(house: House) -> None:
 @pytest.mark.django_db(transaction=True)
 def test_a_first_key_is_issued_while_the_agent_changes(house: House) -> None:
     """The row that its snapshot has may change in the meantime. Then it begins again."""
-    changed: list[int] = []
+    with after_the_snapshot(lambda: lifecycle.change(fresh(house.ada), OPERATOR, paused=True)):
+        key = lifecycle.first_key(fresh(house.ada), OPERATOR)
+    assert Caller(key).get("agent").status == 200
 
-    def pause() -> None:
+
+@contextmanager
+def after_the_snapshot(act: Callable[[], object]) -> Iterator[None]:
+    """The first request that is about to lock an agent has taken its snapshot, and waits until `act` is done."""
+    done, locking = list[int](), edits._locking
+
+    def apart() -> None:
         with closing(connection):
-            lifecycle.change(fresh(house.ada), OPERATOR, paused=True)
-
-    locking = edits._locking
+            act()
 
     def locked_late(pk: int) -> Any:
-        if not changed:
+        if not done:
             AuditEntry.objects.exists()  # the snapshot begins
-            changed.append(1)
+            done.append(1)
             with ThreadPoolExecutor(1) as other:
-                other.submit(pause).result()
+                other.submit(apart).result()
         return locking(pk)
 
     with mock.patch.object(edits, "_locking", locked_late):
-        key = lifecycle.first_key(fresh(house.ada), OPERATOR)
-    assert changed
-    assert Caller(key).get("agent").status == 200
+        yield
+    assert done
+
+
+@pytest.mark.postgresql
+@pytest.mark.django_db(transaction=True)
+def test_a_tenant_key_that_ends_while_it_waits_gets_no_first_key(house: House) -> None:
+    key = tenants.issue_key("acme")
+    with new_request():
+        request_key.set(either_key(key))
+        with after_the_snapshot(lambda: tenants.revoke_key("acme", prefix_of(key))), pytest.raises(KeyRejected):
+            lifecycle.first_key(fresh(house.ada), OPERATOR)
+    assert Caller(house.ada_key).get("agent").status == 200
+
+
+@pytest.mark.postgresql
+@pytest.mark.django_db(transaction=True)
+def test_sql_cannot_change_the_isolation_of_transactions() -> None:
+    """With the snapshot of its beginning, a check under a lock saw a key that had ended."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET default_transaction_isolation = 'repeatable read'")
+        try:
+            with transaction.atomic():
+                cursor.execute("SHOW transaction_isolation")
+                assert cursor.fetchone() == ("read committed",)
+        finally:
+            cursor.execute("RESET default_transaction_isolation")

@@ -26,9 +26,15 @@ from config.database import FULL
 from config.errors import DomainError
 from config.management.commands import worker
 from config.pool import join_workers
+from memory.agents import lifecycle
+from memory.mail import outbox
+from memory.models import Agent, AgentKey
+from memory.search import embedding
+from memory.transfer import import_jobs
 from tests import queueing
 from tests.privacy import logbook
 from tests.privacy.marker import unique
+from tests.steps import ME, fresh
 
 pytestmark = [pytest.mark.database, pytest.mark.django_db]
 
@@ -296,3 +302,29 @@ def test_with_redis_the_only_worker_starts_with_a_sweep(redis: None, monkeypatch
     monkeypatch.setattr(queue, "put", sent.append)
     queue.give_again()
     assert sent == [queue.SWEEP]
+
+
+def test_what_redis_did_not_take_is_queued_as_soon_as_it_answers(
+    redis: None, ada: Agent, monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Any
+) -> None:
+    """Letters, imports and vectors waited for two minutes more."""
+    sent = list[str]()
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise RedisDown
+
+    def queue_all() -> None:
+        outbox.queue_late()
+        import_jobs.queue_late()
+        embedding.queue_late()
+
+    key = AgentKey.objects.get(agent=ada)
+    for take in (fail, lambda name, *_, **__: sent.append(name)):
+        monkeypatch.setattr(queue, "async_task", take)
+        with django_capture_on_commit_callbacks(execute=True):
+            if take is fail:
+                lifecycle.change(ada, ME, steward="sue@acme.test", embedder="local/x")
+                import_jobs.add(fresh(ada), key, b"{}", "jsonl", "")
+            else:
+                queue_all()
+    assert {queue.SEND_LETTERS, queue.IMPORT_MEMORIES, queue.EMBED_MEMORIES} <= set(sent)
