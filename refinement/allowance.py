@@ -6,6 +6,7 @@ its tokens count, and the rest of its reservation is given back. A cached prompt
 its model multiplies both.
 """
 
+import secrets
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -19,6 +20,8 @@ from memory.models import DueReason, Tenant
 from refinement.errors import AllowanceSpent
 from refinement.llm import catalog
 from refinement.models import Driver, RefinementSession, Share
+
+FEW_TOKENS = 1_000  # an amount of tokens for which a search writes
 
 
 def month_of(moment: datetime) -> date:
@@ -92,6 +95,15 @@ def add(tenant_id: int, model: str, tokens: int, at: datetime, given_back: int =
     if share.month == month:  # not if `at` is in an earlier month
         share.model_tokens += tokens * catalog.weight(model)
     share.save()
+
+
+def add_sometimes(tenant_id: int, model: str, tokens: int) -> None:
+    """Add the tokens of a small call, such as a search. So that not each search writes, about one of many calls adds
+    FEW_TOKENS, so that the sum is right on average."""
+    times, rest = divmod(tokens, FEW_TOKENS)
+    times += secrets.randbelow(FEW_TOKENS) < rest
+    if times:
+        add(tenant_id, model, times * FEW_TOKENS, timezone.now())
 
 
 def _locked(tenant_id: int) -> Share:

@@ -38,16 +38,18 @@ log = structlog.get_logger("palimpsest.embedding")
 
 
 def query_vector(agent: Agent, embedder: str, text: str) -> "array[float] | None":
-    """Return the vector of a query. Return None if the embedder does not answer within QUERY_SECONDS: then the search
-    uses words alone."""
+    """Return the vector of a query. Return None if the embedder does not answer within QUERY_SECONDS, or if the tenant
+    has used its model tokens of this month: then the search uses words alone."""
     availability = EmbedderAvailability(embedder, agent, embedding.serving)
     try:
-        if not embedder.startswith("local/") and availability.is_closed():
+        if not embedder.startswith("local/") and (availability.is_closed() or allowance.is_used_up(agent.tenant)):
             return None
         found = open_embedder(embedder, availability).embed([text], seconds=QUERY_SECONDS, retries=0)
     except ModelError as error:
         log.info("a query was not embedded", code=error.code)
         return None
+    if found.tokens:
+        allowance.add_sometimes(agent.tenant_id, embedder, found.tokens)
     return found.vectors[0]
 
 

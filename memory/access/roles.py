@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Prefetch, QuerySet
+from django.db.models import Prefetch, Q, QuerySet
 
 from audit.verify import Problem, ill_formed
 from config.keyring import is_proven, macs
@@ -161,23 +161,30 @@ def whole_roles(tenant: Tenant) -> dict[int, str]:
     return roles
 
 
-def set_live(tenant_id: int, added: str = "", *, removed: Iterable[str] = ()) -> None:
-    """Sign a new key or invitation of the tenant, and end others. The arguments are their prefixes. Raises Invalid if
-    the tenant already has MOST_LIVE of this kind."""
+def set_live(tenant_id: int, added: str = "", *, ended: str = "", address: str = "") -> None:
+    """Sign a new key or invitation of the tenant, and end another one, or the earlier invitations for an address.
+    `added` and `ended` are prefixes. Raises NotFound if nothing of the tenant ends with `ended`. Raises Invalid if the
+    tenant already has MOST_LIVE of this kind."""
     with transaction.atomic():
         tenant = lock(tenant_id)
-        live = tenant.live_prefixes.split()
-        prefixes = {added, *(each.partition("-")[0] for each in live)}  # without the many rows that ended before
-        known: dict[str, str] = {}  # SQL may have hidden the row of a prefix that ends
+        live, kept = tenant.live_prefixes.split(), list[str]()
+        prefixes = [added, *(each.partition("-")[0] for each in live)]  # without the many rows that ended before
         kinds: Any = (tenant.keys, "keys. Revoke one"), (tenant.invitations, "open invitations. Withdraw one")
         for rows, what in kinds:
-            found = {row.fingerprint: row.prefix for row in rows.filter(prefix__in=prefixes)}
-            if added in found.values() and len(found) > MOST_LIVE:
+            found = list(rows.filter(prefix__in=prefixes))
+            if len(found) > MOST_LIVE and any(row.prefix == added for row in found):
                 raise Invalid("tenant", f"already has {MOST_LIVE} {what} first")
-            known |= found
-        live = [each for each in live if known.get(each, "") not in ("", *removed)]
-        live += [each for each, prefix in known.items() if prefix == added]
-        sign_roles(tenant, whole_roles(tenant), live)
+            # These rows decide, and no others: SQL may have shown other rows to an earlier query.
+            left = [row for row in found if row.prefix != ended and not (address and _address(row) == address)]
+            kept += [row.fingerprint for row in left if row.fingerprint in live]
+            kept += [row.fingerprint for row in found if row.prefix == added]
+        if ended and set(kept) == set(live):
+            raise NotFound("This key or invitation has ended, or was changed outside the service.")
+        sign_roles(tenant, whole_roles(tenant), kept)
+
+
+def _address(row: TenantKey | Invitation) -> str:
+    return row.address if isinstance(row, Invitation) else ""
 
 
 @contextmanager
@@ -192,11 +199,14 @@ def locked_for(action: Action, tenant_id: int, by: Person) -> Iterator[Tenant]:
 
 
 def lock(tenant_id: int) -> Tenant:
-    """Lock the tenant and its people. Otherwise SQL could exchange a person between a check and a signature. Raises
-    NotAllowed like `require_same_rights`."""
+    """Lock the tenant, its people and the person of this request. Otherwise SQL could exchange a person between a check
+    and a signature. Raises NotAllowed like `require_same_rights`, which comes after all waits."""
     tenant = Tenant.objects.select_for_update(no_key=True).get(pk=tenant_id)
+    known = request_rights.get()
+    people = Q(pk__in=Membership.objects.filter(tenant=tenant).values("person"))
+    people |= Q(pk=known[0].pk if known else None)
+    list(Person.objects.select_for_update(no_key=True).filter(people).order_by("pk"))
     require_same_rights(tenant_id)
-    list(Person.objects.select_for_update(no_key=True).filter(memberships__tenant=tenant))
     return tenant
 
 

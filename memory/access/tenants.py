@@ -77,8 +77,9 @@ def issue_key(slug: str, *, pk: int | None = None, label: str = "") -> str:
 def revoke_key(slug: str, prefix: str) -> None:
     """Revoke a key. A key that is already revoked does not change. Raises NotFound."""
     with transaction.atomic():
-        key = TenantKey.objects.select_related("tenant").filter(tenant__slug=slug, prefix=prefix).first()
-        if key is None or key.tenant.slug != slug:
+        tenant = Tenant.objects.select_for_update(no_key=True).filter(slug=slug).first()
+        rows = TenantKey.objects.filter(tenant=tenant, prefix=prefix)
+        if tenant is None or tenant.slug != slug or not rows.exists():
             raise NotFound("The tenant has no key with this prefix.")
-        TenantKey.objects.filter(pk=key.pk, revoked_at=None).update(revoked_at=timezone.now())
-        set_live(key.tenant_id, removed=[prefix])
+        if rows.filter(revoked_at=None).update(revoked_at=timezone.now()) or f"{prefix}-" in tenant.live_prefixes:
+            set_live(tenant.pk, ended=prefix)

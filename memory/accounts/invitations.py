@@ -52,14 +52,12 @@ def invite(tenant: Tenant, address: str, role: str, by: Person) -> str:
     with locked_for(Action.STAFF, tenant.pk, by) as row:
         if Membership.objects.filter(tenant=row, person__email=email).exists():
             raise AlreadyExists("A member of the tenant has this address. Change their role instead.")
-        earlier = Invitation.objects.filter(tenant=row, address=email)  # SQL may have set `used_at`
-        replaced = list(earlier.values_list("prefix", flat=True))
-        earlier.filter(used_at=None).delete()
+        Invitation.objects.filter(tenant=row, address=email, used_at=None).delete()
         prefix, secret, now = new_prefix(), secrets.token_urlsafe(_SECRET), timezone.now()
         invitation = Invitation(tenant=row, address=email, role=role, invited_by=by, prefix=prefix, made_at=now)
         invitation.mac = macs(_text(invitation, secret))[0]
         invitation.save()
-        set_live(row.pk, prefix, removed=replaced)
+        set_live(row.pk, prefix, address=email)
     return f"{prefix}_{secret}"
 
 
@@ -71,9 +69,10 @@ def is_open(tenant: Tenant, address: str) -> bool:
 
 def withdraw(invitation: Invitation, by: Person) -> None:
     """Delete an invitation, unless it was used. Raises NotFound."""
-    with locked_for(Action.STAFF, invitation.tenant_id, by):
-        Invitation.objects.filter(pk=invitation.pk, used_at=None).delete()
-        set_live(invitation.tenant_id, removed=[invitation.prefix])
+    with locked_for(Action.STAFF, invitation.tenant_id, by) as tenant:
+        rows = Invitation.objects.filter(pk=invitation.pk, tenant=tenant, used_at=None)
+        if rows.delete()[0] or f"{invitation.prefix}-" in tenant.live_prefixes:
+            set_live(tenant.pk, ended=invitation.prefix)
 
 
 def look(token: str) -> Opened:
@@ -100,6 +99,7 @@ def accept(token: str, person: Person) -> Opened:
         opened = _opened(row)
         if opened.person is None or opened.person.pk != person.pk:
             raise NotAllowed("This invitation is for somebody else.")
+        people.require_same_session(person)
         _use(row, person)
         return opened
 
@@ -134,7 +134,7 @@ def _use(row: Invitation, person: Person) -> None:
         raise AlreadyExists("You are already a member of this tenant.")
     memberships.set_role(row.tenant_id, person.pk, row.role)
     Invitation.objects.filter(pk=row.pk).update(used_at=timezone.now())
-    set_live(row.tenant_id, removed=[row.prefix])
+    set_live(row.tenant_id, ended=row.prefix)
 
 
 def _opened(row: Invitation) -> Opened:

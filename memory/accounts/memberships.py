@@ -53,9 +53,11 @@ def sign_again(person_id: int) -> None:
     for person in Person.objects.select_for_update().filter(pk=person_id):
         if person.is_proven():
             person.sign()
-    for tenant in Tenant.objects.filter(memberships__person=person_id).order_by("pk"):
-        if role := roles_in(tenant).get(person_id):
-            set_role(tenant.pk, person_id, role)
+    for tenant_id in Tenant.objects.filter(memberships__person=person_id).order_by("pk").values_list("pk", flat=True):
+        with transaction.atomic():
+            tenant = lock(tenant_id)
+            if person_id in (roles := roles_in(tenant)):
+                sign_roles(tenant, roles, live_fingerprints(tenant))
 
 
 @contextmanager

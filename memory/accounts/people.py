@@ -36,13 +36,13 @@ def set_password(person: Person, password: str) -> None:
     before = copy(person)
     person.set_password(password)  # it takes long, so no lock is held
     with transaction.atomic():
-        _require_same_session(before)
+        require_same_session(before)
         person.save(update_fields=["password"])
         requests.withdraw_all(person.pk, "password")
         authority.require_nothing_added()
 
 
-def _require_same_session(person: Person) -> None:
+def require_same_session(person: Person) -> None:
     """Lock the person's row. Raise NotAllowed if the person's sessions have ended since `person` was read."""
     row = Person.objects.select_for_update().get(pk=person.pk)
     if not row.is_active or row.get_session_auth_hash() != person.get_session_auth_hash():
@@ -61,6 +61,7 @@ def set_active(person: Person, by: Person, *, is_active: bool) -> None:
     superusers = Person.objects.select_for_update().filter(is_superuser=True).order_by("pk")
     if not any(each.pk == by.pk and manages(each) for each in superusers):
         raise NotAllowed("Only superusers can do this.")
+    require_same_session(by)
     row = Person.objects.select_for_update().get(pk=person.pk)
     row.is_superuser = row.is_superuser and row.is_proven()
     row.is_active, row.generation = is_active, row.generation + 1
@@ -93,7 +94,7 @@ def install(factor: Authenticator, code: str) -> None:
     The newest pepper then signs the person and their memberships, so that an older pepper can be removed.
     """
     with transaction.atomic():
-        _require_same_session(factor.user)
+        require_same_session(factor.user)
         memberships.sign_again(factor.user.pk)
         Authenticator.objects.filter(user=factor.user).delete()
         requests.withdraw_all(factor.user.pk, "second factor")
