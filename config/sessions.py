@@ -24,6 +24,11 @@ class SessionStore(db.SessionStore):
         """Binds the signed data to its row. So SQL cannot copy the data of another person's session."""
         return f"{super().key_salt}/{_kept(self._session_key or '')}"
 
+    @property
+    def row_key(self) -> str:
+        """The key of this session's row."""
+        return _kept(self.session_key or "")
+
     def exists(self, session_key: str) -> bool:
         return bool(super().exists(_kept(session_key)))
 

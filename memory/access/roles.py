@@ -5,6 +5,7 @@ number, of all memberships together, and of the fingerprints of its valid keys a
 key or invitation that somebody inserts, changes or puts back with SQL gives nothing. The same is true of people.
 """
 
+import hmac
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,8 +15,9 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
+from django.contrib.sessions.models import Session
 from django.db import transaction
-from django.db.models import Prefetch, Q, QuerySet
+from django.db.models import Exists, Prefetch, Q, QuerySet, Value
 
 from audit.verify import Problem, ill_formed
 from config.keyring import is_proven, macs
@@ -72,8 +74,10 @@ def _counts(person: Person) -> bool:
 
 # --- a request
 
-# The person of a POST to the admin, and the ids of the tenants in which each action was allowed when it began.
-request_rights: ContextVar[tuple[Person, dict[Action, list[int]]] | None] = ContextVar("request_rights", default=None)
+# The person of a POST to the admin, the ids of the tenants in which each action was allowed when it began, and the key
+# of the session's row.
+Rights = tuple[Person, dict[Action, list[int]], str]
+request_rights: ContextVar[Rights | None] = ContextVar("request_rights", default=None)
 
 
 def require_same_rights(tenant_id: int) -> None:
@@ -82,7 +86,7 @@ def require_same_rights(tenant_id: int) -> None:
     known = request_rights.get()
     if known is None:
         return
-    person, allowed = known
+    person, allowed, _ = known
     now = _actions_now(person, tenant_id)
     if any(tenant_id in ids and action not in now for action, ids in allowed.items()):
         raise NotAllowed("Your role in this tenant has changed, so nothing was done.")
@@ -90,14 +94,16 @@ def require_same_rights(tenant_id: int) -> None:
 
 def _actions_now(person: Person, tenant_id: int) -> frozenset[Action]:
     """What the person may do in the tenant, read again: in one query for its members. Nothing if the person's sessions
-    have ended since `person` was read."""
-    rows: list[Membership] = []
+    have ended since `person` was read, or the request's session."""
+    rows: list[Any] = []
     with ill_formed():
-        rows += Membership.objects.filter(tenant=tenant_id).select_related("tenant", "person")
-    current = next((row.person for row in rows if row.person_id == person.pk), None)
-    if current is None and person.is_superuser:
-        current = Person.objects.filter(pk=person.pk).first()
-    if current is None or not _counts(current) or current.get_session_auth_hash() != person.get_session_auth_hash():
+        members = Membership.objects.filter(tenant=tenant_id).select_related("tenant", "person")
+        rows += members.annotate(is_signed_in=is_signed_in(person))
+    own: Any = next((row for row in rows if row.person_id == person.pk), None)
+    current = own and own.person
+    if own is None and person.is_superuser:
+        own = current = Person.objects.filter(pk=person.pk).annotate(is_signed_in=is_signed_in(person)).first()
+    if own is None or not (own.is_signed_in and _counts(current) and has_same_sessions(current, person)):
         return frozenset()
     found = ACTIONS_OF_SUPERUSER if current.is_superuser else frozenset()
     with ill_formed():
@@ -105,6 +111,19 @@ def _actions_now(person: Person, tenant_id: int) -> frozenset[Action]:
         if person.pk in roles and _is_whole(rows[0].tenant, roles):
             found |= ACTIONS_OF_ROLE[Role(roles[person.pk])]
     return found
+
+
+def has_same_sessions(row: Person, before: Person) -> bool:
+    """Whether the person's sessions have not ended since `before` was read."""
+    return hmac.compare_digest(row.get_session_auth_hash(), before.get_session_auth_hash())
+
+
+def is_signed_in(person: Person) -> Exists | Value:
+    """An SQL expression: whether the session of this request still exists, if it is the person's."""
+    known = request_rights.get()
+    if known is None or known[0].pk != person.pk:
+        return Value(value=True)
+    return Exists(Session.objects.filter(session_key=known[2]))
 
 
 # --- signed memberships

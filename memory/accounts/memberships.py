@@ -49,9 +49,12 @@ def set_role(tenant_id: int, person_id: int, role: str | None) -> None:
 
 
 def sign_again(person_id: int) -> None:
-    """Sign the person and their tenants' memberships with the newest pepper. This signs only what counts now."""
+    """End the person's sessions, and sign the person and their memberships with the newest pepper. This signs only what
+    counts now."""
     for person in Person.objects.select_for_update().filter(pk=person_id):
         if person.is_proven():
+            person.generation += 1
+            person.save(update_fields=["generation"])
             person.sign()
     for tenant_id in Tenant.objects.filter(memberships__person=person_id).order_by("pk").values_list("pk", flat=True):
         with transaction.atomic():

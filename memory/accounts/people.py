@@ -7,6 +7,7 @@ from base64 import b32encode
 from copy import copy
 from functools import reduce
 from operator import or_
+from typing import Any
 from urllib.parse import quote, urlencode
 
 from django.contrib.auth.password_validation import validate_password
@@ -18,7 +19,7 @@ from audit.consent import open_and_active
 from audit.models import AccessRequest
 from config.keyring import keyring
 from memory.access import authority
-from memory.access.roles import manages
+from memory.access.roles import has_same_sessions, is_signed_in, manages
 from memory.accounts import memberships
 from memory.consent import requests
 from memory.errors import Invalid, NotAllowed
@@ -44,8 +45,8 @@ def set_password(person: Person, password: str) -> None:
 
 def require_same_session(person: Person) -> None:
     """Lock the person's row. Raise NotAllowed if the person's sessions have ended since `person` was read."""
-    row = Person.objects.select_for_update().get(pk=person.pk)
-    if not row.is_active or row.get_session_auth_hash() != person.get_session_auth_hash():
+    row: Any = Person.objects.select_for_update().annotate(is_signed_in=is_signed_in(person)).get(pk=person.pk)
+    if not (row.is_active and row.is_signed_in and has_same_sessions(row, person)):
         raise NotAllowed("Your account has changed in the meantime. Sign in again.")
 
 
@@ -96,6 +97,7 @@ def install(factor: Authenticator, code: str) -> None:
     with transaction.atomic():
         require_same_session(factor.user)
         memberships.sign_again(factor.user.pk)
+        factor.user.refresh_from_db(fields=["generation", "mac"])
         Authenticator.objects.filter(user=factor.user).delete()
         requests.withdraw_all(factor.user.pk, "second factor")
         factor.proof = _proof(factor)

@@ -124,10 +124,10 @@ def delete(agent: Agent, number: int, actor: Actor) -> None:
         with edits.begin(agent, Operation.STORE_CHANGED, actor) as edit:
             store = find(edit.agent, number)
             rows = Memory.objects.of(edit.agent).kept().filter(store=number).order_by("number")
-            everything = list(rows.defer("sealed", "digest"))
-            _require_editable(edit, everything)
-            memories = rows.fitting(MOST_AT_ONCE, MOST_BYTES_AT_ONCE) if everything else []
-            is_left = len(memories) < len(everything)
+            # Only these can be protected, or count for the daily limit. All others may be very many.
+            _require_editable(edit, list(rows.filter(beneath_at=None).defer("sealed", "digest")))
+            memories = rows.fitting(MOST_AT_ONCE, MOST_BYTES_AT_ONCE)
+            is_left = bool(memories) and rows.filter(number__gt=memories[-1].number).exists()
             if memories:  # so that they count for the daily limit
                 edit.operation = Operation.DISCARDED
             for memory in memories:

@@ -11,7 +11,7 @@ import time_machine
 from config.queue import EMBED_MEMORIES, Schedule
 from memory.agents import lifecycle
 from memory.consent import claims, erasure, redaction, requests
-from memory.models import Agent, Embedding
+from memory.models import Agent, Embedding, Tenant
 from memory.search import embedding
 from refinement import allowance, tasks
 from refinement import embedding as making
@@ -298,3 +298,23 @@ def test_a_call_counts_although_its_vectors_are_not_stored(
     embed(ada.pk)
     assert vectors(ada) == {}
     assert allowance.spent(ada.tenant_id) > 0
+
+
+def test_the_tokens_of_queries_count_and_a_used_allowance_ends_them(
+    ada: Agent, server: EmbeddingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One key could send queries of millions of tokens a minute."""
+    monkeypatch.setattr(allowance, "FEW_TOKENS", 1)
+    Tenant.objects.filter(pk=ada.tenant_id).update(month_tokens=1)
+    assert making.query_vector(fresh(ada), EMBEDDER, "vehicle repair") is not None
+    assert allowance.spent(ada.tenant_id) > 1
+    sent = len(server.texts)
+    assert making.query_vector(fresh(ada), EMBEDDER, "vehicle repair") is None
+    assert len(server.texts) == sent
+
+
+def test_small_amounts_of_tokens_count_on_average(ada: Agent) -> None:
+    for _ in range(400):
+        allowance.add_sometimes(ada.tenant_id, EMBEDDER, allowance.FEW_TOKENS // 2)
+    assert 120 < allowance.spent(ada.tenant_id) / allowance.FEW_TOKENS < 280
+    allowance.add_sometimes(ada.tenant_id, EMBEDDER, 0)

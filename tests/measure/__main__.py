@@ -39,7 +39,7 @@ PATH_GOALS: dict[str, dict[str, tuple[int | None, int]]] = {
     "remember": {"files": (23, 23), "functions": (95, 85), "queries": (10, 10), "transactions": (1, 1)},
     "merge": {"files": (31, 29), "functions": (138, 119), "queries": (16, 16), "transactions": (1, 1)},
     # The base of the admin pages is three files now instead of one.
-    "rollback": {"files": (22, 20), "functions": (92, 85), "queries": (17, 17), "transactions": (1, 1)},
+    "rollback": {"files": (22, 20), "functions": (96, 85), "queries": (17, 17), "transactions": (1, 1)},
 }
 GOALS |= {f"{PATHS[path]}: {what}": goal for path, goals in PATH_GOALS.items() for what, goal in goals.items()}
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from django.db import IntegrityError, transaction
+from django.db.models.signals import post_init
 from django.utils import timezone
 
 from audit.models import AuditEntry
@@ -132,6 +133,22 @@ def test_paths_may_have_all_other_characters(ada: Agent) -> None:
     for folder, found in (("/a b/", paths[1:3]), ("/é/", paths[:1]), ("/a/", [])):
         memories = store_reading.page(fresh(ada), store, folder, after_number=0, limit=9)
         assert [item.label.path for item in store_reading.items(fresh(ada), memories, is_full=False)] == found
+
+
+def test_a_store_is_deleted_without_reading_all_its_memories_at_each_edit(
+    ada: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With 200,000 memories, other writers waited for up to 12 seconds."""
+    monkeypatch.setattr(stores, "MOST_AT_ONCE", 2)
+    store = new(ada, **{f"f{number}": "tea" for number in range(12)})
+    read: list[Any] = []
+    note = lambda **_: read.append(1)  # noqa: E731
+    post_init.connect(note, sender=Memory)
+    try:
+        stores.delete(fresh(ada), store, ME)
+    finally:
+        post_init.disconnect(note, sender=Memory)
+    assert (len(read), tree(ada, store)) == (12, {})
 
 
 def test_a_memory_is_listed_while_its_agent_is_erased(ada: Agent) -> None:

@@ -1,0 +1,174 @@
+"""A right that ends while a request waits for a lock does nothing any more, also if SQL shows other rows meanwhile."""
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from threading import Event
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+
+from config.sessions import SessionStore
+from memory.access import tenants
+from memory.access.authentication import either_key, prefix_of
+from memory.access.roles import request_rights, roles_in, tenant_ids
+from memory.accounts import invitations, memberships, people
+from memory.errors import InvalidLink, NotAllowed, NotFound
+from memory.models import Agent, Invitation, Membership, Person, Role, Tenant, TenantKey
+from tests.members import join
+from tests.second_factors import enrol
+
+pytestmark = pytest.mark.database
+PASSWORD = "another good passphrase"
+
+
+@pytest.fixture
+def acme(ada: Agent) -> Tenant:
+    return ada.tenant
+
+
+@pytest.fixture
+def ann(acme: Tenant) -> Person:
+    """The owner of acme."""
+    person = Person.objects.create_user("ann@acme.test")
+    join(person, acme, Role.OWNER)
+    return person
+
+
+def superuser(name: str) -> Person:
+    return Person.objects.create_user(f"{name}@service.test", is_superuser=True)
+
+
+@contextmanager
+def form_of(person: Person) -> Iterator[SessionStore]:
+    """A form of a signed-in person, as in the admin."""
+    session = SessionStore()
+    session.save()
+    token = request_rights.set((person, tenant_ids(person), session.row_key))
+    try:
+        yield session
+    finally:
+        request_rights.reset(token)
+
+
+def late(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, act: Callable[[], object]) -> None:
+    """Do something else just before the module's function is called for the first time."""
+    original = getattr(module, name)
+
+    def other(*call: Any, **more: Any) -> Any:
+        monkeypatch.setattr(module, name, original)
+        act()
+        return original(*call, **more)
+
+    monkeypatch.setattr(module, name, other)
+
+
+def test_a_tenant_key_is_not_revoked_in_another_tenant(
+    acme: Tenant, bob: Agent, ann: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer was "revoked", and the key went on."""
+    key = tenants.issue_key("acme")
+    rows, names = TenantKey.objects.all(), {acme.pk: "acme", bob.tenant_id: "globex"}
+
+    def name(own: dict[int, str], tenant: int) -> None:
+        for pk in own:
+            Tenant.objects.filter(pk=pk).update(slug=f"x{pk}")
+        for pk, slug in own.items():
+            Tenant.objects.filter(pk=pk).update(slug=slug)
+        rows.update(tenant=tenant)
+
+    name(dict(zip(names, reversed(names.values()), strict=True)), bob.tenant_id)
+    late(monkeypatch, tenants, "set_live", lambda: name(names, acme.pk))
+    with pytest.raises(NotFound), transaction.atomic():
+        tenants.revoke_key("acme", prefix_of(key))
+    name(names, acme.pk)
+    assert prefix_of(key) == either_key(key).prefix, "it was not revoked, and nobody was told so"
+
+
+def test_an_invitation_that_sql_hides_while_it_is_replaced_does_not_count(
+    acme: Tenant, ann: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = invitations.invite(acme, "lee@acme.test", Role.OWNER, ann)
+    first = Invitation.objects.filter(pk=Invitation.objects.get().pk)
+    first.update(address="aside@acme.test")
+    late(monkeypatch, invitations, "set_live", lambda: first.update(address="lee@acme.test"))
+    invitations.invite(acme, "lee@acme.test", Role.AUDITOR, ann)
+    with pytest.raises(InvalidLink):
+        invitations.look(token)
+
+
+def test_who_is_removed_while_their_second_factor_is_signed_stays_removed(
+    acme: Tenant, ann: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    eve = Person.objects.create_user("eve@acme.test")
+    join(eve, acme, Role.OWNER)
+    late(monkeypatch, memberships, "lock", lambda: memberships.set_role(acme.pk, eve.pk, None))
+    memberships.sign_again(eve.pk)
+    assert roles_in(Tenant.objects.get(pk=acme.pk)) == {ann.pk: Role.OWNER}
+    assert not Membership.objects.filter(person=eve).exists()
+
+
+@pytest.mark.parametrize("end", ["password", "second factor", "sign-out"])
+def test_a_form_of_an_ended_session_changes_nobody(acme: Tenant, ann: Person, end: str) -> None:
+    boss, friend = superuser("boss"), Person.objects.create_user("friend@acme.test", is_active=False)
+    enrol(boss)
+    token = invitations.invite(acme, boss.email, Role.OWNER, ann)
+    by = Person.objects.get(pk=boss.pk)
+    with form_of(by) as session:
+        if end == "password":
+            people.set_password(boss, PASSWORD)
+        elif end == "second factor":
+            enrol(boss)
+        else:
+            session.delete()
+        for act in (lambda: people.set_active(friend, by, is_active=True), lambda: invitations.accept(token, by)):
+            with pytest.raises(NotAllowed, match="has changed"):
+                act()
+        with pytest.raises(NotAllowed, match="has changed"):
+            tenants.issue_key("acme")
+    assert not Person.objects.get(pk=friend.pk).is_active
+    assert roles_in(acme) == {ann.pk: Role.OWNER}
+
+
+@pytest.mark.postgresql
+@pytest.mark.django_db(transaction=True)
+def test_who_is_deactivated_while_their_form_waits_for_a_member_signs_nothing(acme: Tenant, ann: Person) -> None:
+    first = superuser("first")
+    boss = superuser("boss")
+    is_held, may_go = Event(), Event()
+
+    def hold() -> None:
+        with closing(connection), transaction.atomic():
+            Person.objects.select_for_update().get(pk=ann.pk)
+            is_held.set()
+            may_go.wait(20)
+
+    def ask() -> str:
+        with closing(connection), form_of(boss):
+            return tenants.issue_key("acme")
+
+    with ThreadPoolExecutor(2) as pool:
+        holding = pool.submit(hold)
+        assert is_held.wait(20)
+        asked = pool.submit(ask)
+        _wait_for_a_lock()
+        people.set_active(boss, first, is_active=False)
+        may_go.set()
+        holding.result()
+        with pytest.raises(NotAllowed, match="nothing was done"):
+            asked.result()
+    assert not TenantKey.objects.exists()
+
+
+def _wait_for_a_lock() -> None:
+    """Until another connection to this database waits for a row."""
+    waiting = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    for _ in range(200):
+        with connection.cursor() as cursor:
+            cursor.execute(waiting)
+            if cursor.fetchone():
+                return
+        time.sleep(0.05)
+    raise AssertionError("no connection waits for a lock")
