@@ -1,17 +1,17 @@
 """If a model does not respond, it is closed: for a while, no process calls it. So an outage does not make every session
 fail.
 
-Each provider and each model has a table row. After two failures in a row, even of different callers, a model is closed
+Each provider and each model has a table row. After two failures in a row, of callers of two tenants, a model is closed
 for 15 seconds. After this pause, one caller calls the model, and the others wait for the result. After each further
 failure, the pause doubles, up to 5 minutes. The pause that a server requests with `Retry-After` also applies to all
 callers.
 
-A provider is closed as a whole if it cannot be reached, or if two of its models fail, for two tenants. One tenant is
-enough if no other tenant has agents with this provider. If only one model fails, this model may be slow or over its
-quota, so the provider's other models stay open. Any response opens the provider again.
+A provider is closed as a whole if it cannot be reached, or if two of its models fail, for two tenants. If only one
+model fails, this model may be slow or over its quota, so the provider's other models stay open. Any response opens the
+provider again. One tenant is enough if no other tenant has agents with this model, or with this provider.
 
-Only models that have answered before count. Anybody can name a model that never answers. The failures of such a model
-are counted for each agent, and close the model only for this agent.
+Other failures are counted for each agent, and close the model only for this agent: further ones of one tenant, because
+its texts may cause them, and those of models that have never answered, because anybody can name such a model.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -139,12 +139,14 @@ class Availability:
         self._require_wanted(require_same_model(self.agent))
 
     def rows(self) -> list[Provider]:
-        """The rows of the model and its provider. Before the model's first answer, the row of the agent."""
+        """The rows of provider, model and agent. Before the model's first answer, only the row of the agent. After it,
+        the agent's row counts only for failures of this model."""
         shared, own = self._names()
         rows = list(Provider.objects.filter(name__in=(*shared, own)).order_by("name"))
         self._has_answered = any(row.has_answered for row in rows)
-        self.names = shared if self._has_answered else (own,)
-        return [row for row in rows if row.name in self.names]
+        self.names = (*shared, own) if self._has_answered else (own,)
+        rows = [row for row in rows if row.name in self.names]
+        return [row for row in rows if row.name != own or not self._has_answered or row.failed_with == self.model]
 
     def _names(self) -> tuple[tuple[str, ...], str]:
         return (of(self.model), self.model), str(self.agent.pk)
@@ -168,18 +170,22 @@ class Availability:
         self._reason = reason
         self.rows()
         with transaction.atomic():
-            for name in self.names:
-                Provider.objects.get_or_create(name=name)
-            *provider, model = Provider.objects.select_for_update().filter(name__in=self.names).order_by("pk")
-            self._record(model, counts=True, retry_after=retry_after)
-            for row in provider:
-                is_other = is_unreachable or row.failed_with != self.model
-                self._record(row, counts=not row.failures or (is_other and self._is_of_another_tenant(row)))
+            *shared, own = self.names
+            is_counted = False  # for all agents that have the model
+            for row in _locked(*shared):
+                is_provider = row.name != self.model
+                is_other = is_unreachable or not is_provider or row.failed_with != self.model
+                counts = not row.failures or (is_other and self._is_of_another_tenant(row))
+                self._record(row, counts=counts, retry_after=None if is_provider else retry_after)
+                is_counted |= counts and not is_provider
+            if not is_counted:
+                self._record(_locked(own)[0], counts=True, retry_after=None if shared else retry_after)
 
-    def _is_of_another_tenant(self, provider: Provider) -> bool:
-        """Whether the provider failed for another tenant before. Also true if no other tenant uses the provider."""
-        others = Agent.objects.filter(model__startswith=f"{provider.name}/").exclude(tenant_id=self.agent.tenant_id)
-        return provider.failed_tenant != self.agent.tenant_id or not others.exists()
+    def _is_of_another_tenant(self, row: Provider) -> bool:
+        """Whether the model or provider failed for another tenant before. Also true if no other tenant uses it."""
+        using = Q(model=row.name) | Q(model__startswith=f"{row.name}/")
+        others = Agent.objects.filter(using).exclude(tenant_id=self.agent.tenant_id)
+        return row.failed_tenant != self.agent.tenant_id or not others.exists()
 
     def _record(self, row: Provider, *, counts: bool, retry_after: float | None = None) -> None:
         now = timezone.now()
@@ -236,7 +242,13 @@ class EmbedderAvailability(Availability):
         return any(row.failures for row in self.rows())
 
     def _names(self) -> tuple[tuple[str, ...], str]:
-        return (self.model,), self.model
+        return (), self.model
+
+
+def _locked(*names: str) -> list[Provider]:
+    for name in names:
+        Provider.objects.get_or_create(name=name)
+    return list(Provider.objects.select_for_update().filter(name__in=names).order_by("pk"))
 
 
 def _closed_until(row: Provider, now: datetime) -> datetime | None:

@@ -6,7 +6,7 @@ remove the entries since then.
 
 import json
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
@@ -22,7 +22,7 @@ from audit.heads import BadHeads, Head
 from audit.models import AuditEntry
 from audit.verify import Problem, intact
 from config.keyfiles import write_new
-from memory.errors import TrailShortened
+from memory.errors import TrailChanged, TrailShortened
 from memory.models import Agent
 
 log = structlog.get_logger("palimpsest.heads")
@@ -78,11 +78,14 @@ def known() -> dict[int, Head]:
     return _by_agent(_newest.__wrapped__(settings.VAR_DIR, 0))
 
 
-def write(confirmed: int = 0) -> None:
-    """Write a new file. The head of a shortened trail stays, except for the agent with the id `confirmed`."""
-    folder = Path(settings.VAR_DIR, "heads")
+def write(confirmed: Mapping[int, str] | None = None) -> None:
+    """Write a new file. The head of a shortened trail stays, except for the agents in `confirmed`, with their new MACs.
+    Raises TrailChanged if such a trail has another end."""
+    folder, confirmed = Path(settings.VAR_DIR, "heads"), confirmed or {}
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    export = heads.export(earlier=[head for agent_id, head in known().items() if agent_id != confirmed])
+    export = heads.export(earlier=[head for agent_id, head in known().items() if agent_id not in confirmed])
+    if any({head["agent_id"]: head["mac"] for head in export["heads"]}.get(pk) != mac for pk, mac in confirmed.items()):
+        raise TrailChanged("The trail has another last entry than you confirmed. Run 'verify_audit' again.")
     draft, last = folder / f".{secrets.token_hex(8)}", _newest.__wrapped__(settings.VAR_DIR, 0)
     write_new(draft, json.dumps(export))
     draft.replace(folder / f"{int(last.stem) + 1 if last else 1:010}.json")

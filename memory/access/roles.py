@@ -217,13 +217,13 @@ def locked_for(action: Action, tenant_id: int, by: Person) -> Iterator[Tenant]:
         yield tenant
 
 
-def lock(tenant_id: int) -> Tenant:
-    """Lock the tenant, its people and the person of this request. Otherwise SQL could exchange a person between a check
-    and a signature. Raises NotAllowed like `require_same_rights`, which comes after all waits."""
+def lock(tenant_id: int, *others: int) -> Tenant:
+    """Lock the tenant, its people, the person of this request, and others. Otherwise SQL could exchange a person
+    between a check and a signature. Raises NotAllowed like `require_same_rights`, which comes after all waits."""
     tenant = Tenant.objects.select_for_update(no_key=True).get(pk=tenant_id)
     known = request_rights.get()
     people = Q(pk__in=Membership.objects.filter(tenant=tenant).values("person"))
-    people |= Q(pk=known[0].pk if known else None)
+    people |= Q(pk__in=[*others, *([known[0].pk] if known else [])])
     list(Person.objects.select_for_update(no_key=True).filter(people).order_by("pk"))
     require_same_rights(tenant_id)
     return tenant

@@ -19,7 +19,7 @@ from django.utils import timezone
 
 from config.keyring import is_proven, macs
 from memory.access.authentication import new_prefix
-from memory.access.roles import Action, live_fingerprints, locked_for, may, set_live
+from memory.access.roles import Action, live_fingerprints, lock, locked_for, may, set_live
 from memory.accounts import memberships, people
 from memory.errors import AlreadyExists, Invalid, InvalidLink, NotAllowed
 from memory.mail import letters
@@ -95,7 +95,7 @@ def accept(token: str, person: Person) -> Opened:
     Raises InvalidLink, NotAllowed, AlreadyExists.
     """
     with transaction.atomic():
-        row = _proven(token, is_locked=True)
+        row = _proven(token, person, is_locked=True)
         opened = _opened(row)
         if opened.person is None or opened.person.pk != person.pk:
             raise NotAllowed("This invitation is for somebody else.")
@@ -149,14 +149,16 @@ def _opened(row: Invitation) -> Opened:
     return Opened(row.tenant, row.role, row.address, person)
 
 
-def _proven(token: str, *, is_locked: bool = False) -> Invitation:
-    """The valid invitation of a token. Raises InvalidLink. The message gives a reason only if the MAC is right."""
+def _proven(token: str, person: Person | None = None, *, is_locked: bool = False) -> Invitation:
+    """The valid invitation of a token. If it is locked, what makes it valid is locked, too. Raises InvalidLink. The
+    message gives a reason only if the MAC is right."""
     prefix, _, secret = token[:_MAX_TOKEN].partition("_")
     rows = Invitation.objects.select_related("tenant", "invited_by")
-    if is_locked and prefix.isalnum():  # first the tenant, as in `invite`
-        Tenant.objects.select_for_update(no_key=True, of=("self",)).filter(invitations__prefix=prefix).first()
+    is_possible = prefix.isalnum() and secret.isascii()
+    if is_locked and is_possible and (found := rows.filter(prefix=prefix).first()):  # first the tenant, as in `invite`
+        lock(found.tenant_id, found.invited_by_id, *([person.pk] if person else []))
         rows = rows.select_for_update(of=("self",))
-    row = rows.filter(prefix=prefix).first() if prefix.isalnum() and secret.isascii() else None
+    row = rows.filter(prefix=prefix).first() if is_possible else None
     if not is_proven(row.mac if row else None, _text(row or _NONE, secret)) or row is None:
         raise InvalidLink("This link is not valid.")
     if row.used_at is not None:

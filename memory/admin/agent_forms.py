@@ -180,4 +180,7 @@ class ProposalForm(ModelChoiceForm):
 
 class FirstKeyForm(LabelForm):
     title, button = "First key of {row.label}", "Create the key"
-    lead = ("You can create a key while the agent has no memories. After that, only the agent's side creates keys.",)
+    lead = (
+        "You can create a key while the agent has no memories. After that, only the agent's side creates keys.",
+        "The agent's present keys will end. Its program then needs the new key.",
+    )

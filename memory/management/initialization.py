@@ -26,6 +26,7 @@ from memory.policy.paths import INDEX, PROJECTS
 from memory.policy.projects import VARIABLE
 from memory.vault import base, comparing
 from memory.vault.disk import ASIDE, LOCK
+from memory.writing import edits
 
 QUESTION = "Memory rules are currently disabled. Enable memory functionality? (y/n)"
 ENOUGH = 10  # a project with so many memories needs no analysis of its git history
@@ -129,8 +130,9 @@ class Initialization:
         if not os.environ.get(KEY):
             return self._propose(path)
         side = agents_side(self.agent)
-        requests.require_side(self.agent, side)
-        lifecycle.change(self.agent, side, vault_path=path)
+        with edits.locked(self.agent) as row:
+            requests.require_side(row, side)
+            lifecycle.change(row, side, vault_path=path)
         self._refresh()
         return f"{path}, because the agent's side agreed (entry {self.agent.audit_seq})"
 

@@ -250,6 +250,21 @@ def test_only_the_agent_that_was_looked_at_is_confirmed(folder: Path, ada: Agent
     failed(run("confirm_trail", "globex/bob", fresh(ada).audit_mac.hex()), 2, "globex/bob had another name")
 
 
+def test_a_head_is_confirmed_only_with_its_own_mac(folder: Path, ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQL could show another state of the trail between the check of the MAC and the export."""
+    own_heads.write()
+    before, export = own_heads.known(), own_heads.heads.export
+
+    def late(*call: Any, **more: Any) -> Any:
+        remember(ada, "tea")
+        return export(*call, **more)
+
+    monkeypatch.setattr(own_heads.heads, "export", late)
+    ran = run("confirm_trail", "acme/ada", fresh(ada).audit_mac.hex())
+    assert (ran.code != 0, "another last entry" in ran.err) == (True, True)
+    assert own_heads.known() == before
+
+
 def test_files_are_private_signed_and_limited(folder: Path, ada: Agent) -> None:
     for _ in range(own_heads.KEPT + 2):
         own_heads.write()

@@ -8,6 +8,7 @@ import pytest
 from audit.trail import Actor
 from memory.models import Agent, Kind, Memory
 from memory.writing import operations
+from refinement import effects
 from tests.refining import Held, entries, fill, filler, opened, outside, protected, refused
 from tests.rules.recordings import off
 from tests.steps import ME, SYSTEM, remember, tell
@@ -29,6 +30,14 @@ def naming(tool: str, number: object, other: int = 0) -> dict[str, Any]:
 def held(ada: Agent) -> Held:
     fill(ada, 10, 20)
     return opened(ada)
+
+
+def test_sources_that_are_too_long_are_not_opened(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To normalize a thousand long memories made other writers wait for 15 seconds."""
+    monkeypatch.setattr(effects, "MAX_SOURCE_CHARACTERS", 5)
+    monkeypatch.setattr(effects, "nfkc", lambda _: 1 / 0)
+    numbers = sorted(held.row.shown)[:2]
+    refused(held, "too_much", "consolidate_memories", naming("consolidate_memories", int(numbers[0]), int(numbers[1])))
 
 
 @pytest.mark.parametrize("name", [MARK, "", "DELETE_MEMORY", "x" * 10_000])

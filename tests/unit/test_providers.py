@@ -94,7 +94,20 @@ def test_a_model_that_never_answered_is_closed_for_one_agent(ada: Agent, bob: Ag
     other.answered(is_reply=False)  # an error is no answer of the model
     assert not Provider.objects.filter(has_answered=True).exclude(name=GPT).exists()
     other.answered()
-    assert caller_of("openai/bad", agent=ada, answered=False).wait() == 0
+    assert caller_of("openai/bad", agent=bob, answered=False).wait() == 0
+
+
+def test_one_tenant_closes_a_model_only_for_its_own_agents(ada: Agent, bob: Agent) -> None:
+    """Its texts may make the server fail: sessions of others took 80 seconds longer."""
+    for agent in (ada, bob):
+        change(agent, model=GPT)
+    for _ in range(3):
+        caller_of(agent=ada).failed()
+    assert (set(providers.closed()), caller_of(agent=ada).wait()) == ({str(ada.pk)}, 15)
+    other = caller_of(agent=bob)
+    assert other.wait() == 0
+    other.failed()
+    assert set(providers.closed()) == {str(ada.pk), GPT}
 
 
 def test_models_that_no_agent_has_any_more_are_forgotten(ada: Agent) -> None:

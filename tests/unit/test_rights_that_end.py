@@ -4,10 +4,12 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from pathlib import Path
 from threading import Event
 from typing import Any
 
 import pytest
+from django.contrib.auth.hashers import make_password
 from django.db import connection, transaction
 
 from config.sessions import SessionStore
@@ -15,10 +17,12 @@ from memory.access import tenants
 from memory.access.authentication import either_key, prefix_of
 from memory.access.roles import request_rights, roles_in, tenant_ids
 from memory.accounts import invitations, memberships, people
+from memory.agents import lifecycle
 from memory.errors import InvalidLink, NotAllowed, NotFound
 from memory.models import Agent, Invitation, Membership, Person, Role, Tenant, TenantKey
 from tests.members import join
 from tests.second_factors import enrol
+from tests.steps import PERSON
 
 pytestmark = pytest.mark.database
 PASSWORD = "another good passphrase"
@@ -130,6 +134,41 @@ def test_a_form_of_an_ended_session_changes_nobody(acme: Tenant, ann: Person, en
             tenants.issue_key("acme")
     assert not Person.objects.get(pk=friend.pk).is_active
     assert roles_in(acme) == {ann.pk: Role.OWNER}
+
+
+def test_an_invitation_of_a_person_who_is_deactivated_meanwhile_gives_no_role(
+    acme: Tenant, ann: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    boss, lee = superuser("boss"), Person.objects.create_user("lee@acme.test")
+    enrol(lee)
+    token = invitations.invite(acme, lee.email, Role.OWNER, boss)
+    late(monkeypatch, invitations, "lock", lambda: people.set_active(boss, superuser("other"), is_active=False))
+    with pytest.raises(InvalidLink, match="no longer invite"):
+        invitations.accept(token, lee)
+    assert roles_in(acme) == {ann.pk: Role.OWNER}
+
+
+def test_a_right_that_ends_while_paths_are_compared_changes_nothing(
+    ada: Agent, ann: Person, monkeypatch: pytest.MonkeyPatch, settings: Any, tmp_path: Path
+) -> None:
+    settings.VAULT_ROOTS = [str(tmp_path)]
+    late(monkeypatch, lifecycle, "advisory_lock", lambda: people.set_password(Person.objects.get(pk=ann.pk), PASSWORD))
+    by = Person.objects.get(pk=ann.pk)
+    with form_of(by), pytest.raises(NotAllowed, match="nothing was done"):
+        lifecycle.change(ada, PERSON, vault_path=str(tmp_path / "vault"))
+
+
+def test_a_sign_in_with_a_former_password_does_not_bring_it_back(db: None) -> None:
+    """Django replaces an old hash when its password is checked."""
+    former, ann = "a good long passphrase", Person.objects.create_user("ann@acme.test")
+    Person.objects.filter(pk=ann.pk).update(password=make_password(former, hasher="pbkdf2_sha1"))
+    stale = Person.objects.get(pk=ann.pk)
+    people.set_password(Person.objects.get(pk=ann.pk), PASSWORD)
+    assert stale.check_password(former)
+    assert Person.objects.get(pk=ann.pk).check_password(PASSWORD)
+    Person.objects.filter(pk=ann.pk).update(password=make_password(former, hasher="pbkdf2_sha1"))
+    assert Person.objects.get(pk=ann.pk).check_password(former)
+    assert Person.objects.get(pk=ann.pk).password.startswith("pbkdf2_sha256")
 
 
 @pytest.mark.postgresql

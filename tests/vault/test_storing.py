@@ -12,11 +12,13 @@ from memory.access.authentication import agent_key, new_request
 from memory.agents import lifecycle, rule_changes
 from memory.agents.rule_changes import Wanted
 from memory.consent import claims
+from memory.management import initialization
 from memory.models import Agent, VaultFile
 from memory.vault import base, disk, writer
 from memory.writing import operations
 from tests.api.calling import Caller
 from tests.commands.calling import run
+from tests.conftest import OPERATOR
 from tests.rules.recordings import rules
 from tests.steps import ME, PERSON, fresh, remember, set_rule, signed_update
 from tests.vault.conftest import KEY
@@ -52,6 +54,20 @@ def test_files_are_in_the_configured_location(
     file = store("Retry three times.", "--category", "technical")
     assert file == root / folder / "common/technical/000001.md"
     assert "Retry three times." in file.read_text()
+
+
+def test_no_vault_begins_if_only_the_steward_may_consent_meanwhile(
+    ada: Agent, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = initialization.agents_side
+
+    def late(agent: Agent) -> Any:
+        lifecycle.change(fresh(agent), OPERATOR, steward="sue@acme.test", is_steward_only=True)
+        return original(agent)
+
+    monkeypatch.setattr(initialization, "agents_side", late)
+    ran = rules("init", "--yes", "--vault", str(root / "vault"))
+    assert (ran.code != 0, "steward" in ran.err, fresh(ada).vault_path) == (True, True, "")
 
 
 def test_a_disk_without_space_is_refused(ada: Agent, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

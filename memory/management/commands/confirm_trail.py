@@ -27,5 +27,5 @@ class Command(Task):
             raise NotFound(f"{agent} had another name, or was changed outside the service. Run 'verify_audit'.")
         if bytes(row.audit_mac).hex() != mac:
             raise Invalid("mac", f"is not that of entry {row.audit_seq}, the last one now. Run 'verify_audit' again")
-        heads.write(confirmed=row.pk)
+        heads.write(confirmed={row.pk: mac})
         self.say(f"Entry {row.audit_seq} is now the newest known entry of {row.label}.")
