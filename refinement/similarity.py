@@ -10,6 +10,7 @@ There are two relations between texts. Both are symmetric, and do not depend on 
 """
 
 import re
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from memory.search.words import LONG_SERIES, nfkc, split
 SIMILAR = 75
 """Two texts are similar if at least this percentage of their sorted words is equal."""
 _COMPARED = 2_000  # characters of each text
+MOST_SECONDS = 10.0  # of the comparison of all texts
 _RARE = 8  # words of a text that lead to similar texts
 _NEIGHBOURS = 12  # texts with such a word that are compared with a text
 
@@ -114,9 +116,10 @@ def clusters(texts: Sequence[str]) -> list[list[int]]:
     other, or linked by other members.
 
     A text is compared only with a few texts that have one of its rarest words. So the time is nearly proportional to
-    the number of texts. In a large set of very similar texts, some links may be missed.
+    the number of texts. In a large set of very similar texts, and after MOST_SECONDS, some links may be missed.
     """
-    spelt = [" ".join(sorted(split(text[:_COMPARED]))) or text for text in texts]
+    until = time.monotonic() + MOST_SECONDS
+    spelt = [" ".join(sorted(split(text[:_COMPARED])))[: 3 * _COMPARED] or text for text in texts]
     distinct = sorted(set(spelt))
     first = list(range(len(distinct)))  # a similar text that comes earlier, or the text itself
 
@@ -126,6 +129,8 @@ def clusters(texts: Sequence[str]) -> list[list[int]]:
         return i
 
     for one, other in _candidates(distinct):
+        if time.monotonic() > until:
+            break
         low, high = sorted((root(one), root(other)))
         if low != high and fuzz.ratio(distinct[one], distinct[other], score_cutoff=SIMILAR):
             first[high] = low

@@ -126,6 +126,14 @@ def is_signed_in(person: Person) -> Exists | Value:
     return Exists(Session.objects.filter(session_key=known[2]))
 
 
+@contextmanager
+def locked_account(person_id: int) -> Iterator[None]:
+    """A transaction that locks a person's account, which must end with all that the person asked for."""
+    with transaction.atomic():
+        list(Person.objects.select_for_update(no_key=True).filter(pk=person_id))
+        yield
+
+
 # --- signed memberships
 
 

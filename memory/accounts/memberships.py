@@ -31,6 +31,7 @@ def remove(membership: Membership, by: Person) -> None:
     """Remove a membership, and end the person's requests and grants in the tenant. Raises NotFound, LastOwner."""
     with _locked(membership, by) as row:
         _require_another_owner(row, by)
+        lock(row.tenant_id)  # so that the person asks for nothing meanwhile
         requests.withdraw_all(row.person_id, "left", tenant_id=row.tenant_id)  # first: people may remove themselves
         set_role(row.tenant_id, row.person_id, None)
 

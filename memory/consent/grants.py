@@ -34,8 +34,9 @@ def in_force(agent: Agent, number: int, person: Person) -> Iterator[tuple[Agent,
         if grant is None or (grant.person_id, grant.asker) != (person.id, person.address):
             raise refused
         is_active = grant.at(requests.clock(row)).state == State.ACTIVE
-        if Account.objects.filter(pk=person.id, joined_at__gt=grant.asked_at).exists():
-            raise refused  # SQL gave the number to another person
+        account = Account.objects.filter(pk=person.id).first()
+        if account and (account.joined_at > grant.asked_at or not may(account, Action.ASK, row.tenant)):
+            raise refused  # SQL gave the number to another person, or the person has just lost the right
         if not is_active or timezone.now() < (grant.decided_at or grant.asked_at):
             raise refused  # it has expired, or it would last too long because the clock was ahead at the approval
         if is_altered(row, grant):

@@ -12,17 +12,20 @@ import pytest
 from django.contrib.auth.hashers import make_password
 from django.db import connection, transaction
 
+from audit.consent import Person as Reader
 from config.sessions import SessionStore
 from memory.access import tenants
 from memory.access.authentication import either_key, prefix_of
 from memory.access.roles import request_rights, roles_in, tenant_ids
 from memory.accounts import invitations, memberships, people
 from memory.agents import lifecycle
-from memory.errors import InvalidLink, NotAllowed, NotFound
+from memory.consent import granted_reads
+from memory.errors import InvalidLink, NotAllowed, NotFound, NotGranted
 from memory.models import Agent, Invitation, Membership, Person, Role, Tenant, TenantKey
+from tests.admin.reading import granted
 from tests.members import join
 from tests.second_factors import enrol
-from tests.steps import PERSON
+from tests.steps import PERSON, fresh, remember
 
 pytestmark = pytest.mark.database
 PASSWORD = "another good passphrase"
@@ -156,6 +159,18 @@ def test_a_right_that_ends_while_paths_are_compared_changes_nothing(
     by = Person.objects.get(pk=ann.pk)
     with form_of(by), pytest.raises(NotAllowed, match="nothing was done"):
         lifecycle.change(ada, PERSON, vault_path=str(tmp_path / "vault"))
+
+
+def test_who_left_a_tenant_reads_nothing_with_a_grant_that_began_meanwhile(acme: Tenant, ada: Agent) -> None:
+    eve = Person.objects.create_user("eve@acme.test")
+    join(eve, acme, Role.AUDITOR)
+    remember(ada, "tea")
+    number = granted(ada, eve)
+    reader = Reader(eve.pk, eve.email)
+    assert [read.opened.content for read in granted_reads.memories(fresh(ada), number, reader, [1])] == ["tea"]
+    memberships.set_role(acme.pk, eve.pk, None)
+    with pytest.raises(NotGranted):
+        granted_reads.memories(fresh(ada), number, reader, [1])
 
 
 def test_a_sign_in_with_a_former_password_does_not_bring_it_back(db: None) -> None:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from refinement import similarity
 from refinement.similarity import clusters, covers, near_groups
 from tests.growth import growth
 
@@ -124,3 +125,11 @@ def test_the_time_to_compare_grows_with_the_length() -> None:
         covers([text + "x"], text)
 
     assert growth(compare, 2_500) < 8
+
+
+def test_the_comparison_of_all_texts_has_a_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Texts of signs that become several letters kept both workers busy for minutes."""
+    texts = ["Ann prefers green tea to black tea.", "Ann prefers green tea to the black tea."]
+    assert similarity.clusters(texts) == [[0, 1]]
+    monkeypatch.setattr(similarity, "MOST_SECONDS", -1.0)
+    assert similarity.clusters(texts) == []
