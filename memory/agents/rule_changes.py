@@ -91,6 +91,9 @@ def make(
         if revealing and (side is None or side.kind not in _SIDE):
             advice = "Only the agent's side can agree to this: set PALIMPSEST_AGENT_KEY to its key."
             raise AgentConsentRequired(f"{' and '.join(revealing)} would let files reveal more. {advice}")
+        if revealing and side and side.kind == ActorKind.AGENT and row.is_steward_only and row.steward:
+            advice = "Only the steward may consent for this agent. The steward must first let its runtime consent, too."
+            raise AgentConsentRequired(f"{' and '.join(revealing)} would let files reveal more. {advice}")
         with edits.begin(row, Operation.AGENT_CHANGED, actor, is_notice=True) as edit:
             edit.agent.memory_enabled = row.memory_enabled if wanted.enabled is None else wanted.enabled
             edit.agent.rules = as_text(now)

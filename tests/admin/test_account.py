@@ -1,8 +1,10 @@
 """A person's own account: the password, the second factor, and what a change of either ends."""
 
 import re
+from typing import Any
 
 import pytest
+from django.contrib.sessions.models import Session
 from django.test import Client
 from django.urls import reverse
 
@@ -10,10 +12,13 @@ from audit.models import AccessRequest, State
 from memory.accounts import people
 from memory.errors import NotAllowed
 from memory.models import Person
+from memory.writing import edits
 from tests.admin.actions import html
 from tests.admin.conftest import NEW_PASSWORD, PASSWORD, NewClient, SignedIn, Staff, code, code_of, sign_in
-from tests.admin.reading import granted
+from tests.admin.reading import granted, read
 from tests.conftest import House
+from tests.privacy.marker import MARKER
+from tests.steps import remember
 
 NONCE = "0" * 32
 
@@ -141,3 +146,18 @@ def test_a_form_that_waits_does_not_undo_a_later_change(change: str, staff: Staf
     with pytest.raises(NotAllowed, match="has changed in the meantime"):
         people.install(new, code_of(new))
     assert not Person.objects.get(pk=owner.pk).check_password("a thief's own password 8")
+
+
+def test_a_session_that_is_signed_out_while_its_read_waits_sees_nothing(
+    house: House, staff: Staff, signed_in: SignedIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remember(house.ada, MARKER)
+    number, client, locking = granted(house.ada, staff["auditor"]), signed_in(staff["auditor"]), edits._locking
+
+    def late(pk: int) -> Any:
+        Session.objects.all().delete()
+        return locking(pk)
+
+    assert MARKER in html(read(client, house.ada, number, 1))
+    monkeypatch.setattr(edits, "_locking", late)
+    assert MARKER not in html(read(client, house.ada, number, 1))

@@ -142,6 +142,13 @@ def test_only_the_agents_side_agrees_to_weaker_protection(sealed: Agent) -> None
     assert list(Path(sealed.vault_path).rglob("000001*"))
 
 
+def test_a_runtime_does_not_agree_to_weaker_protection_if_only_the_steward_may(sealed: Agent) -> None:
+    lifecycle.change(sealed, PERSON, steward="sue@acme.test", is_steward_only=True)
+    for path, value in WEAKER:
+        with refused(fresh(sealed), AgentConsentRequired):
+            rule_changes.make(fresh(sealed), PERSON, Wanted(key=path, value=value), side=ME)
+
+
 def test_weaker_protection_needs_the_agents_side_before_there_is_a_vault(house: House) -> None:
     set_rule(fresh(house.ada), PERSON, LOCATION, "private")
     for path, value in WEAKER:

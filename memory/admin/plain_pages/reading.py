@@ -36,6 +36,7 @@ from config.plain import plain
 from config.templatetags.moments import moment
 from memory.access import authentication
 from memory.access.roles import Action, may
+from memory.admin.base.permissions import visible_tenant_ids
 from memory.consent import granted_reads, grants, requests
 from memory.consent.granted_reads import State, Step
 from memory.errors import Invalid, NotFound
@@ -108,6 +109,7 @@ def grant_view(view: View) -> Callable[..., HttpResponse]:
         if not admin.site.has_permission(request):
             return redirect_to_login(grant_url(label, number), reverse("admin:login"))
         grant = _own_grant(request, label, number)
+        visible_tenant_ids(request)  # so that the session and the role are checked again under the agent's lock
         try:
             return view(request, grant)
         except DomainError as refusal:
