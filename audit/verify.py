@@ -123,14 +123,18 @@ def intact(agent_id: int, keep: Callable[[Any], bool], since: int, until: int, h
     return []
 
 
-def intact_changes(agent_id: int, first: int, last: int, keep: Callable[[Any], bool] = bool) -> list[Any]:
-    """The changes that `keep` chooses in the entries from `first` to `last`, without those of altered entries."""
+def intact_changes(
+    agent_id: int, first: int, last: int | None = None, *, keep: Callable[[Any], bool] = bool
+) -> list[Any]:
+    """The changes that `keep` chooses in an entry, or in the entries from `first` to `last`, without those of altered
+    entries."""
+    last = last or first
     for _ in range(2):  # a redaction may just be committed
         if rows := intact(agent_id, lambda row: not isinstance(row, dict) and keep(row), first, last + 1):
             return rows
     if first == last:
         return []
-    return [change for seq in range(first, last + 1) for change in intact_changes(agent_id, seq, seq, keep)]
+    return [change for seq in range(first, last + 1) for change in intact_changes(agent_id, seq, keep=keep)]
 
 
 def first_unreadable(model: type[models.Model], number: str, **where: Any) -> int | None:

@@ -105,14 +105,16 @@ if DATABASES["default"]["ENGINE"].endswith("sqlite3"):
         "PRAGMA secure_delete=ON;",
     }
 else:
+    from psycopg import IsolationLevel
+
     DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
     _PREPARED = env.switch("PREPARED_STATEMENTS", default=True)
     # A transaction pooler may use another connection for the next statement, where the cursor does not exist.
     DATABASES["default"]["DISABLE_SERVER_SIDE_CURSORS"] = not _PREPARED
     # Prepared statements need parameters that the server binds. Each transaction names its isolation level, because SQL
     # can change the default: then a check under a lock would see old rows.
-    more = {"server_side_binding": True, "prepare_threshold": 5 if _PREPARED else None, "isolation_level": 2}
-    DATABASES["default"].setdefault("OPTIONS", {}).update(more)  # 2: psycopg's READ_COMMITTED
+    more = {"server_side_binding": True, "prepare_threshold": 5 if _PREPARED else None}
+    DATABASES["default"].setdefault("OPTIONS", {}).update(more, isolation_level=IsolationLevel.READ_COMMITTED)
 
 REDIS_URL = env.redis("REDIS_URL")
 _CACHE, _PLACE = ("redis.RedisCache", env.with_timeouts(REDIS_URL, 1, 1)) if REDIS_URL else ("locmem.LocMemCache", "")

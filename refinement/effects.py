@@ -321,17 +321,14 @@ def _check_rewrite(call: CallContext, sources: list[Memory], content: str) -> di
 
 def _texts(call: CallContext, sources: list[Memory]) -> dict[int, Text]:
     silo, texts, size = Silo.for_agent(call.agent), dict[int, Text](), 0
-    is_too_much = sum(len(memory.sealed) for memory in sources) > 8 * MAX_SOURCE_CHARACTERS  # before any is opened
-    for memory in () if is_too_much else sources:
+    most = f"The sources have more than {MAX_SOURCE_CHARACTERS:,} characters in total. Merge fewer memories at once."
+    if sum(len(memory.sealed) for memory in sources) > 8 * MAX_SOURCE_CHARACTERS:  # before any is opened
+        raise BadCall(most, "too_much")
+    for memory in sources:
         texts[memory.number] = Text.of(memory, silo.open(memory).content)
         size += len(nfkc(texts[memory.number].content))  # the form that is compared
-        if is_too_much := size > MAX_SOURCE_CHARACTERS:
-            break
-    if is_too_much:
-        raise BadCall(
-            f"The sources have more than {MAX_SOURCE_CHARACTERS:,} characters in total. Merge fewer memories at once.",
-            "too_much",
-        )
+        if size > MAX_SOURCE_CHARACTERS:
+            raise BadCall(most, "too_much")
     return texts
 
 

@@ -84,10 +84,11 @@ def require_last(agent: Agent) -> None:
         raise AuthorityBroken(agent.label)
 
 
-def require_nothing_added() -> None:
-    """Raise NotAllowed if somebody added a trigger, a rule or a view to the database, which can change or swallow what
-    this transaction writes. Call this after the writes: then nobody can remove it before the commit."""
-    if guards.unexpected():
+def require_nothing_added(*, or_removed: bool = False) -> None:
+    """Raise NotAllowed if somebody added a trigger, a rule or a view to the database. It can change or ignore what this
+    transaction writes. Call this after the writes: then nobody can remove it before the commit. With `or_removed`, a
+    missing trigger is an error, too."""
+    if guards.changed() if or_removed else guards.unexpected():
         raise NotAllowed("Something was added to the database. An operator must run 'verify_audit' and remove it.")
 
 

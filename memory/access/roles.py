@@ -128,7 +128,8 @@ def is_signed_in(person: Person) -> Exists | Value:
 
 @contextmanager
 def locked_account(person_id: int) -> Iterator[None]:
-    """A transaction that locks a person's account, which must end with all that the person asked for."""
+    """A transaction that locks a person's account, so that the account does not end while the person asks for
+    something."""
     with transaction.atomic():
         list(Person.objects.select_for_update(no_key=True).filter(pk=person_id))
         yield
@@ -190,8 +191,8 @@ def whole_roles(tenant: Tenant) -> dict[int, str]:
 
 def set_live(tenant_id: int, added: str = "", *, ended: str = "", address: str = "") -> None:
     """Sign a new key or invitation of the tenant, and end another one, or the earlier invitations for an address.
-    `added` and `ended` are prefixes. Raises NotFound if nothing of the tenant ends with `ended`. Raises Invalid if the
-    tenant already has MOST_LIVE of this kind."""
+    `added` and `ended` are prefixes. Raises NotFound if the tenant has signed nothing with the prefix `ended`. Raises
+    Invalid if the tenant already has MOST_LIVE of this kind."""
     with transaction.atomic():
         tenant = lock(tenant_id)
         live, kept = tenant.live_prefixes.split(), list[str]()
@@ -252,7 +253,8 @@ def sign_roles(tenant: Tenant, roles: Mapping[int, str], live: Iterable[str]) ->
     rows = [Membership(tenant=tenant, person_id=pk, role=role, mac=signed[pk]) for pk, role in roles.items()]
     keys, values = ["person", "tenant"], ["role", "mac"]
     tenant.memberships.bulk_create(rows, update_conflicts=True, unique_fields=keys, update_fields=values)
-    authority.require_nothing_added()  # for example a trigger, which can change a person before the signature
+    # For example a trigger, which can change a person before the signature.
+    authority.require_nothing_added(or_removed=True)
 
 
 def problems() -> Iterator[Problem]:

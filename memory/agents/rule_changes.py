@@ -88,12 +88,8 @@ def make(
         if unknown := sorted(set(on) - set(agreed)):
             raise NotConfirmed(unknown)
         revealing = _revealing(before, now)
-        if revealing and (side is None or side.kind not in _SIDE):
-            advice = "Only the agent's side can agree to this: set PALIMPSEST_AGENT_KEY to its key."
-            raise AgentConsentRequired(f"{' and '.join(revealing)} would let files reveal more. {advice}")
-        if revealing and side and side.kind == ActorKind.AGENT and row.is_steward_only and row.steward:
-            advice = "Only the steward may consent for this agent. The steward must first let its runtime consent, too."
-            raise AgentConsentRequired(f"{' and '.join(revealing)} would let files reveal more. {advice}")
+        if revealing and (missing := _missing_consent(row, side)):
+            raise AgentConsentRequired(f"{' and '.join(revealing)} would let files reveal more. {missing}")
         with edits.begin(row, Operation.AGENT_CHANGED, actor, is_notice=True) as edit:
             edit.agent.memory_enabled = row.memory_enabled if wanted.enabled is None else wanted.enabled
             edit.agent.rules = as_text(now)
@@ -102,6 +98,15 @@ def make(
             embedding.restart(row)
             edit.detail = {"rules": changes} | ({"agreed_by": side.label} if revealing and side is not None else {})
             return edit.finish(always=True)
+
+
+def _missing_consent(agent: Agent, side: Actor | None) -> str:
+    """Why `side` cannot agree for the agent's side, or ""."""
+    if side is None or side.kind not in _SIDE:
+        return "Only the agent's side can agree to this: set PALIMPSEST_AGENT_KEY to its key."
+    if side.kind == ActorKind.AGENT and agent.is_steward_only and agent.steward:
+        return "Only the steward may consent for this agent. The steward must first let its runtime consent, too."
+    return ""
 
 
 def _revealing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

@@ -65,7 +65,7 @@ def _snapshots(agent_id: int, wanted: Set[tuple[int, int]]) -> dict[tuple[int, i
     changes = [
         change
         for first, last in runs
-        for change in verify.intact_changes(agent_id, first, last, lambda row: (row.number, row.seq) in wanted)
+        for change in verify.intact_changes(agent_id, first, last, keep=lambda row: (row.number, row.seq) in wanted)
     ]
     return {(change.number, change.seq): binary_or_none(change.after) or b"" for change in changes}
 

@@ -38,7 +38,7 @@ def _of(edit: Edit, grant: Request) -> list[Memory]:
     """A list with the notice of this grant. It is empty if nobody read under the grant, or the notice was redacted."""
     found: list[int] = []
     for first in reads(edit.agent, grant.number).filter(changes__gt=0):
-        found += [change.number for change in verify.intact_changes(edit.agent.pk, first.seq, first.seq)]
+        found += [change.number for change in verify.intact_changes(edit.agent.pk, first.seq)]
     notices = edit.take(found)
     return [notice for notice in notices if notice.redacted_at is None and notice.source == Source.SYSTEM]
 

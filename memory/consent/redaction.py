@@ -152,7 +152,7 @@ def _require_alone(agent: Agent, memory: Memory, seq: int) -> None:
         raise errors.Invalid("version", f"has words that a dream copied to another store. {versions.WHOLE}")
     later = changes.filter(number=memory.number, seq__gt=seq).exclude(content=content).order_by("seq")
     with streamed(later.values_list("seq", flat=True)) as seqs:  # SQL may have added some that seem to end the version
-        until = next((each for each in seqs if verify.intact_changes(agent.pk, each, each)), agent.audit_seq + 1)
+        until = next((each for each in seqs if verify.intact_changes(agent.pk, each)), agent.audit_seq + 1)
     if _was_read(agent, seq, until):
         raise errors.Invalid("version", f"was read by a model, which may have copied its words. {versions.WHOLE}")
 

@@ -218,7 +218,7 @@ def _link(job: ImportJob, done: Imported, most: int) -> None:
         return
     entries = AuditEntry.objects.filter(agent_id=job.agent_id, seq__gte=job.entry, detail__import=job.entry)
     seqs = entries.filter(operation=Operation.IMPORTED).order_by("seq").values_list("seq", flat=True)
-    found = [each for seq in seqs for each in verify.intact_changes(job.agent_id, seq, seq, lambda row: not row.before)]
+    found = [each for seq in seqs for each in verify.intact_changes(job.agent_id, seq, keep=lambda row: not row.before)]
     made = [change.number for change in found]
     if len(made) != job.imported:
         raise Invalid("file", "was imported, but without its lineage: the trail was changed. Run verify_audit")

@@ -317,4 +317,3 @@ def test_small_amounts_of_tokens_count_on_average(ada: Agent) -> None:
     for _ in range(400):
         allowance.add_sometimes(ada.tenant_id, EMBEDDER, allowance.FEW_TOKENS // 2)
     assert 120 < allowance.spent(ada.tenant_id) / allowance.FEW_TOKENS < 280
-    allowance.add_sometimes(ada.tenant_id, EMBEDDER, 0)

@@ -26,22 +26,10 @@ from tests.admin.reading import granted
 from tests.members import join
 from tests.second_factors import enrol
 from tests.steps import PERSON, fresh, remember
+from tests.unit.test_signed_roles import owner_of_acme, tenant_of_ada  # noqa: F401  fixtures
 
 pytestmark = pytest.mark.database
 PASSWORD = "another good passphrase"
-
-
-@pytest.fixture
-def acme(ada: Agent) -> Tenant:
-    return ada.tenant
-
-
-@pytest.fixture
-def ann(acme: Tenant) -> Person:
-    """The owner of acme."""
-    person = Person.objects.create_user("ann@acme.test")
-    join(person, acme, Role.OWNER)
-    return person
 
 
 def superuser(name: str) -> Person:
@@ -91,7 +79,7 @@ def test_a_tenant_key_is_not_revoked_in_another_tenant(
     with pytest.raises(NotFound), transaction.atomic():
         tenants.revoke_key("acme", prefix_of(key))
     name(names, acme.pk)
-    assert prefix_of(key) == either_key(key).prefix, "it was not revoked, and nobody was told so"
+    assert prefix_of(key) == either_key(key).prefix, "the command failed, and the key is still valid"
 
 
 def test_an_invitation_that_sql_hides_while_it_is_replaced_does_not_count(

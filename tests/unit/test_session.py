@@ -55,22 +55,20 @@ def test_exact_duplicates_are_removed_before_the_session_opens(ada: Agent) -> No
     assert [entry.operation for entry in entries(ada)][-2:] == [Operation.DEDUPLICATED, Operation.SESSION_OPENED]
 
 
-def test_stale_sessions_end_for_a_time_and_tenants_take_turns(
-    ada: Agent, bob: Agent, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def stale(ada: Agent, bob: Agent) -> None:
+    """Two tenants have an open session whose lease has expired."""
     for agent in (ada, bob):
         opened(agent)
     RefinementSession.objects.update(lease_until=timezone.now() - LATER)
+
+
+def test_stale_sessions_end_for_a_time_and_tenants_take_turns(stale: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sessions, "MOST_SECONDS", 0.0)
     assert [len(sessions.close_stale()) for _ in range(3)] == [1, 1, 0]
 
 
-def test_stale_sessions_that_cannot_end_take_no_more_time(
-    ada: Agent, bob: Agent, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for agent in (ada, bob):
-        opened(agent)
-    RefinementSession.objects.update(lease_until=timezone.now() - LATER)
+def test_stale_sessions_that_cannot_end_take_no_more_time(stale: None, monkeypatch: pytest.MonkeyPatch) -> None:
     tried = list[Agent]()
     monkeypatch.setattr(sessions, "MOST_SECONDS", 0.0)
     monkeypatch.setattr(sessions, "_end_stale", lambda agent: tried.append(agent) or 1 / 0)

@@ -25,13 +25,13 @@ from tests.tampering import sql, undone
 pytestmark = pytest.mark.database
 
 
-@pytest.fixture
-def acme(ada: Agent) -> Tenant:
+@pytest.fixture(name="acme")
+def tenant_of_ada(ada: Agent) -> Tenant:
     return ada.tenant
 
 
-@pytest.fixture
-def ann(acme: Tenant) -> Person:
+@pytest.fixture(name="ann")
+def owner_of_acme(acme: Tenant) -> Person:
     """The owner of acme."""
     person = Person.objects.create_user("ann@acme.test")
     join(person, acme, Role.OWNER)

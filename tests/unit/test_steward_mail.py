@@ -117,11 +117,11 @@ def test_only_a_new_steward_reads_what_the_role_means(stewarded: Agent) -> None:
     assert "If you do not want this role, tell the organisation that runs the agent." in bodies[TOM]
 
 
-def test_a_late_letter_does_not_tell_a_former_steward_of_the_role(stewarded: Agent) -> None:
+def test_a_late_letter_to_a_former_steward_does_not_explain_the_role(stewarded: Agent) -> None:
     for steward in (TOM, "eve@evil.test"):
         lifecycle.change(stewarded, ME, steward=steward)
-    told = [message.to[0] for message in sent_mail() if "You are now its steward" in message.body]
-    assert told == ["eve@evil.test"]
+    receivers = [message.to[0] for message in sent_mail() if "You are now its steward" in message.body]
+    assert receivers == ["eve@evil.test"]
 
 
 def test_a_first_and_a_last_steward_receive_a_letter(ada: Agent) -> None:

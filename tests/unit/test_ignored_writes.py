@@ -22,12 +22,12 @@ from tests.tampering import sql, undone
 pytestmark = pytest.mark.database
 
 
-def swallow(event: str, table: str) -> None:
+def ignore(event: str, table: str) -> None:
     """Add a trigger that ignores this event on the table. The service gets no error."""
     if connection.vendor == "postgresql":
         result = "NULL" if event == "INSERT" else "OLD"
-        sql(f"CREATE FUNCTION swallow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN {result}; END'")
-        sql(f"CREATE TRIGGER aaa BEFORE {event} ON {table} FOR EACH ROW EXECUTE FUNCTION swallow()")
+        sql(f"CREATE FUNCTION ignore() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN {result}; END'")
+        sql(f"CREATE TRIGGER aaa BEFORE {event} ON {table} FOR EACH ROW EXECUTE FUNCTION ignore()")
     else:
         sql(f"CREATE TRIGGER aaa BEFORE {event} ON {table} BEGIN SELECT RAISE(IGNORE); END")
 
@@ -75,11 +75,11 @@ def test_a_redaction_is_not_carried_out_if_sql_moves_the_memory_meanwhile(ada: A
 @pytest.mark.parametrize(
     ("event", "table"), [("UPDATE", "memory_agent"), ("UPDATE", "memory_agentkey"), ("INSERT", "audit_auditentry")]
 )
-def test_nothing_is_ended_or_read_while_a_trigger_swallows_writes(house: House, event: str, table: str) -> None:
+def test_nothing_is_ended_or_read_while_a_trigger_ignores_writes(house: House, event: str, table: str) -> None:
     remember(house.ada, "tea")
     other, number = lifecycle.issue_key(fresh(house.ada), ME), granted(house.ada)
     seq = last_entry(house.ada).seq
-    swallow(event, table)
+    ignore(event, table)
     for act in (
         lambda: lifecycle.revoke_key(fresh(house.ada), prefix_of(other), ME),
         lambda: lifecycle.suspend_keys(fresh(house.ada), ME),
@@ -91,8 +91,8 @@ def test_nothing_is_ended_or_read_while_a_trigger_swallows_writes(house: House, 
     assert last_entry(house.ada).seq == seq
 
 
-def test_no_password_is_set_while_a_trigger_swallows_writes(db: None) -> None:
+def test_no_password_is_set_while_a_trigger_ignores_writes(db: None) -> None:
     person = Person.objects.create_user("ann@acme.test", "a good long passphrase")
-    swallow("UPDATE", "memory_person")
+    ignore("UPDATE", "memory_person")
     with pytest.raises((NotAllowed, DatabaseError)):
         people.set_password(person, "another good passphrase")
