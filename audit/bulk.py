@@ -202,13 +202,15 @@ class _Composed:
     related: list[Any]
 
 
-def streamed(rows: models.QuerySet[Any, Any], at_a_time: int = 500) -> closing[Generator[Any, None, None]]:
+@contextmanager
+def streamed(rows: models.QuerySet[Any, Any], at_a_time: int = 500) -> Iterator[Generator[Any, None, None]]:
     """A context manager that gives the rows. It reads them in batches, and closes the cursor at the end of the block.
 
     Otherwise the garbage collector closes the cursor. On PostgreSQL, this can happen during another statement on the
-    same connection. Then the other statement waits forever.
+    same connection. Then the other statement waits forever. Closing the cursor of a lost connection is Django's error.
     """
-    return closing(cast(Generator[Any, None, None], rows.iterator(at_a_time)))
+    with connection.wrap_database_errors, closing(cast(Generator[Any, None, None], rows.iterator(at_a_time))) as found:
+        yield found
 
 
 PART = 60  # rows

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from contextvars import copy_context
+from contextvars import ContextVar, copy_context
 from functools import partial, wraps
 from ipaddress import IPv6Address, ip_address
 from threading import Condition
@@ -16,6 +16,8 @@ from django.http.response import HttpResponseBase
 PAGES = 2  # of a sender that a process makes at the same time: Python gives each thread the same CPU time
 MAX_WAIT = 20  # seconds that a request waits for the others of its sender
 
+# The form that this context carries out: the id of its person, and the key of the row of their session.
+session_of_form: ContextVar[tuple[int, str] | None] = ContextVar("session_of_form", default=None)
 _running: Counter[object] = Counter()
 _ended = Condition()
 
@@ -92,7 +94,10 @@ def persons_limited(get_response: Callable[..., HttpResponseBase]) -> Callable[.
 
     def alone(request: HttpRequest) -> HttpResponseBase:
         vars(request)["has_own_context"] = True
-        return copy_context().run(get_response, request)
+        context, session = copy_context(), request.session
+        if request.method == "POST":
+            context.run(session_of_form.set, (request.user.pk, session.row_key))  # type: ignore[arg-type, attr-defined]
+        return context.run(get_response, request)
 
     limited_response = limited(alone, lambda request: request.user.pk)
 

@@ -21,6 +21,12 @@ class ConfigurationError(DomainError):
     exit_code = USAGE
 
 
+class Busy(DomainError):
+    """Other requests of the tenant do the same work at the moment. Try again."""
+
+    code = "throttled"
+
+
 class InvalidField(DomainError):
     """A value is invalid. The message names the field, the problem, and what is allowed."""
 

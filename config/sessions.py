@@ -6,8 +6,10 @@ data signed with SECRET_KEY and a MAC made with the pepper.
 """
 
 import hmac
+from datetime import timedelta
 from typing import Any
 
+from django.conf import settings
 from django.contrib.sessions.backends import db
 from django.contrib.sessions.base_session import AbstractBaseSession
 from django.contrib.sessions.models import Session
@@ -16,6 +18,7 @@ from django.utils import timezone
 from config.keyring import keyring
 
 CHARACTERS = 40  # of the column
+TOLERANCE = timedelta(minutes=1)  # between the clocks of two machines
 
 
 class SessionStore(db.SessionStore):
@@ -43,8 +46,9 @@ class SessionStore(db.SessionStore):
         return row
 
     def _get_session_from_db(self) -> Session | None:
-        kept = _kept(self.session_key or "")
-        row = Session.objects.filter(session_key=kept, expire_date__gt=timezone.now()).first()
+        kept, now = _kept(self.session_key or ""), timezone.now()
+        last = now + timedelta(seconds=settings.SESSION_COOKIE_AGE) + TOLERANCE  # later, the clock was ahead
+        row = Session.objects.filter(session_key=kept, expire_date__gt=now, expire_date__lte=last).first()
         if row is None:
             self._session_key = None
         return row

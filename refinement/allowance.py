@@ -21,6 +21,7 @@ from refinement.errors import AllowanceSpent
 from refinement.llm import catalog
 from refinement.models import Driver, RefinementSession, Share
 
+SOON = timedelta(hours=1)  # a month that begins later comes from a clock that was ahead
 FEW_TOKENS = 1_000  # an amount of tokens for which a search writes
 
 
@@ -39,8 +40,9 @@ def of(tenant: Tenant) -> int | None:
 
 
 def spent(tenant_id: int, now: datetime | None = None) -> int:
-    """Return the number of model tokens that count for the tenant in this month."""
-    rows = Share.objects.filter(tenant_id=tenant_id, month=month_of(now or timezone.now()))
+    """Return the number of model tokens that count for the tenant in this month. A later month comes from a clock that
+    was ahead: its tokens count, too."""
+    rows = Share.objects.filter(tenant_id=tenant_id, month__gte=month_of(now or timezone.now()))
     return rows.values_list("model_tokens", flat=True).first() or 0
 
 
@@ -54,7 +56,7 @@ def used_up(now: datetime) -> Q:
     most: Any = OuterRef("tenant__month_tokens")
     if settings.MONTH_TOKENS is not None:
         most = Coalesce(most, Value(settings.MONTH_TOKENS))
-    used = Case(When(month=month_of(now), then=F("model_tokens")), default=Value(0)) + F("reserved_tokens")
+    used = Case(When(month__gte=month_of(now), then=F("model_tokens")), default=Value(0)) + F("reserved_tokens")
     share = Share.objects.filter(tenant_id=OuterRef("tenant_id")).annotate(used=used)
     return Q(Exists(share.filter(used__gte=most))) | Q(tenant__month_tokens=0)
 
@@ -67,7 +69,7 @@ def reserve(session: RefinementSession, tenant: Tenant) -> None:
     if most is None:
         return
     share = _locked(tenant.pk)
-    left = max(0, most - share.reserved_tokens - (share.model_tokens if share.month == month_of(timezone.now()) else 0))
+    left = max(0, most - share.reserved_tokens - spent(tenant.pk))
     if weight and session.trigger != DueReason.MANUAL:
         if left < weight:
             raise AllowanceSpent("The tenant has used or reserved its model tokens of this month. Try again later.")
@@ -92,6 +94,7 @@ def add(tenant_id: int, model: str, tokens: int, at: datetime, given_back: int =
     share.reserved_tokens -= min(given_back, share.reserved_tokens)
     if share.month is None or share.month < month:
         share.month, share.model_tokens = month, 0
+    share.month = min(share.month, max(month, month_of(timezone.now() + SOON)))
     if share.month == month:  # not if `at` is in an earlier month
         share.model_tokens += tokens * catalog.weight(model)
     share.save()

@@ -161,7 +161,10 @@ class Availability:
             rows = Provider.objects.filter(name__in=self.names)
             if rows.filter(failures__gte=FAILURES).exists():
                 log.info("a provider of models answers again", provider=of(self.model))
-            rows.update(failures=0, shut_until=None, failed_with="", problem="")
+            with transaction.atomic():
+                for name in self.names:  # in the order of `failed`: otherwise PostgreSQL finds a deadlock
+                    list(Provider.objects.select_for_update().filter(name=name))
+                rows.update(failures=0, shut_until=None, failed_with="", problem="")
 
     def failed(self, retry_after: float | None = None, *, is_unreachable: bool = False, reason: str = "") -> None:
         """Report a failure. `retry_after` is the pause in seconds that the server requested. `is_unreachable` is true
@@ -246,9 +249,7 @@ class EmbedderAvailability(Availability):
 
 
 def _locked(*names: str) -> list[Provider]:
-    for name in names:
-        Provider.objects.get_or_create(name=name)
-    return list(Provider.objects.select_for_update().filter(name__in=names).order_by("pk"))
+    return [Provider.objects.select_for_update().get_or_create(name=name)[0] for name in names]
 
 
 def _closed_until(row: Provider, now: datetime) -> datetime | None:

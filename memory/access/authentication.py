@@ -19,8 +19,7 @@ from django.utils import timezone
 from audit.bulk import Prepared
 from audit.verify import ILL_FORMED, is_ill_formed
 from config.keyring import is_proven, macs
-from memory.access import authority
-from memory.access.roles import live_fingerprints
+from memory.access import authority, roles
 from memory.errors import AuthorityBroken, Erased, Invalid, KeyRejected, KeySuspended, NotFound
 from memory.models import Agent, AgentKey, Tenant, TenantKey
 
@@ -103,7 +102,7 @@ def _found(key: str) -> AgentKey | TenantKey:
         authority.require(row.agent)
         if row.fingerprint not in row.agent.live_keys.split():  # inserted or put back with SQL
             raise KeyRejected("The key is not valid.")
-    elif row.fingerprint not in live_fingerprints(row.tenant):
+    elif row.fingerprint not in roles.live_fingerprints(row.tenant):
         raise KeyRejected("The key is not valid.")
     return row
 
@@ -165,6 +164,14 @@ def new_request() -> Iterator[None]:
         request_key.reset(before)
 
 
+def require_rights_in(tenant_id: int) -> None:
+    """Raise NotAllowed if the person of this request has lost a right in the tenant since it began. Raise KeyRejected
+    if the key of this request is a tenant's, and has ended."""
+    roles.require_same_rights(tenant_id)
+    if isinstance(request_key.get(), TenantKey):
+        require_valid_key()
+
+
 def require_valid_key(row: Agent | None = None) -> Agent | None:
     """Raise KeyRejected if the key was revoked or suspended after the request began. The write path passes the agent's
     locked `row`. Returns the present row of an agent's key.
@@ -183,6 +190,6 @@ def require_valid_key(row: Agent | None = None) -> Agent | None:
         if key.fingerprint not in row.live_keys.split() or (row.keys_suspended and not is_unchanged):
             raise KeyRejected("The key is not valid.")
         return row
-    if key is not None and key.fingerprint not in live_fingerprints(Tenant.objects.get(pk=key.tenant_id)):
+    if key is not None and key.fingerprint not in roles.live_fingerprints(Tenant.objects.get(pk=key.tenant_id)):
         raise KeyRejected("The key is not valid.")
     return None

@@ -7,6 +7,7 @@ remove the entries since then.
 import json
 import secrets
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
@@ -21,6 +22,9 @@ from audit import heads
 from audit.heads import BadHeads, Head
 from audit.models import AuditEntry
 from audit.verify import Problem, intact
+from config.at_once import MAX_WAIT, begin
+from config.at_once import end as end_of
+from config.errors import Busy
 from config.keyfiles import write_new
 from memory.errors import TrailChanged, TrailShortened
 from memory.models import Agent
@@ -29,6 +33,7 @@ log = structlog.get_logger("palimpsest.heads")
 
 KEPT = 48  # files
 LOOK_EVERY = 60  # seconds
+FEW_SECONDS = 0.25  # of a request that waits for others of its tenant
 FEW = 20  # entries that may be checked while SQLite's writers wait
 End = tuple[int, bytes]  # number and MAC of the last entry
 proven_ends: dict[int, End] = {}  # of the trails that this process has checked or continued since the newest file
@@ -43,16 +48,34 @@ def require_not_shortened(agent: Agent, read_again: Callable[[Agent], None]) -> 
     head = _by_agent(_newest(settings.VAR_DIR, int(monotonic() // LOOK_EVERY))).get(agent.pk)
     if head is None:
         return
-    start = head["seq"], bytes.fromhex(head["mac"])
-    if agent.audit_seq < start[0]:
+    if agent.audit_seq < max(head["seq"], proven_ends.get(agent.pk, (0, b""))[0]):
         read_again(agent)
     end = agent.audit_seq, bytes(agent.audit_mac)
-    proven = proven_ends.get(agent.pk, start)
-    start = proven if proven[0] <= end[0] else start  # another thread may have written since this row was read
-    # A redaction that is just committed can look like a change. So this looks twice.
-    if start != end and not any(_continues(agent.pk, start, end) for _ in range(2)):
-        raise TrailShortened(f"Entries of the audit trail of {agent.label} are missing. {_ADVICE.format(agent.label)}")
-    proven_ends[agent.pk] = end
+    if proven_ends.get(agent.pk) != end:
+        with _alone(agent):  # it takes seconds if there are a million changes
+            start = head["seq"], bytes.fromhex(head["mac"])
+            proven = proven_ends.get(agent.pk, start)
+            start = proven if proven[0] <= end[0] else start  # another thread may have checked later entries
+            # A redaction that is just committed can look like a change. So this looks twice.
+            if start != end and not any(_continues(agent.pk, start, end) for _ in range(2)):
+                advice = _ADVICE.format(agent.label)
+                raise TrailShortened(f"Entries of the audit trail of {agent.label} are missing. {advice}")
+            proven_ends[agent.pk] = end
+
+
+@contextmanager
+def _alone(agent: Agent) -> Iterator[None]:
+    """Let one thread at a time check a trail, and a few those of a tenant. So the others can work. Raises Busy."""
+    few, one = ("trails", agent.tenant_id), ("trail", agent.pk)
+    begun = list[object]()
+    try:
+        for each, most, seconds in ((few, max(1, settings.WEB_THREADS // 4), FEW_SECONDS), (one, 1, MAX_WAIT)):
+            if not begin({each: most}, seconds=seconds):
+                raise Busy("Other requests of this tenant are checking a long audit trail. Try again in some seconds.")
+            begun.append(each)
+        yield
+    finally:
+        end_of(begun)
 
 
 def is_behind(agent: Agent) -> bool:

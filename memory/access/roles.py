@@ -20,6 +20,7 @@ from django.db import transaction
 from django.db.models import Exists, Prefetch, Q, QuerySet, Value
 
 from audit.verify import Problem, ill_formed
+from config.at_once import session_of_form
 from config.keyring import is_proven, macs
 from memory.access import authority
 from memory.errors import Invalid, NotAllowed, NotFound
@@ -74,21 +75,17 @@ def _counts(person: Person) -> bool:
 
 # --- a request
 
-# The person of a POST to the admin, the ids of the tenants in which each action was allowed when it began, and the key
-# of the session's row.
-Rights = tuple[Person, dict[Action, list[int]], str]
+# The person of a form, and the ids of the tenants in which each action was allowed when it began.
+Rights = tuple[Person, dict[Action, list[int]]]
 request_rights: ContextVar[Rights | None] = ContextVar("request_rights", default=None)
 
 
 def require_same_rights(tenant_id: int) -> None:
     """Raise NotAllowed if the person of this request has lost a right in the tenant since the request began. This is
-    called when the agent's or the tenant's row is locked, for which a request may wait long."""
+    called when the tenant's row is locked, for which a request may wait long, and at the end of an edit."""
     known = request_rights.get()
-    if known is None:
-        return
-    person, allowed, _ = known
-    now = _actions_now(person, tenant_id)
-    if any(tenant_id in ids and action not in now for action, ids in allowed.items()):
+    needed = {action for action, ids in known[1].items() if tenant_id in ids} if known else set()
+    if known and needed and not needed <= _actions_now(known[0], tenant_id):
         raise NotAllowed("Your role in this tenant has changed, so nothing was done.")
 
 
@@ -120,10 +117,26 @@ def has_same_sessions(row: Person, before: Person) -> bool:
 
 def is_signed_in(person: Person) -> Exists | Value:
     """An SQL expression: whether the session of this request still exists, if it is the person's."""
-    known = request_rights.get()
-    if known is None or known[0].pk != person.pk:
+    form = session_of_form.get()
+    if form is None or form[0] != person.pk:
         return Value(value=True)
-    return Exists(Session.objects.filter(session_key=known[2]))
+    return Exists(Session.objects.filter(session_key=form[1]))
+
+
+def require_same_session(person: Person) -> None:
+    """Lock the person's row and session, so that they do not end before the transaction. Raise NotAllowed if the
+    person's sessions have ended since `person` was read."""
+    row = Person.objects.select_for_update(no_key=True).get(pk=person.pk)
+    if not (_has_locked_session(person.pk) and row.is_active and has_same_sessions(row, person)):
+        raise NotAllowed("Your account has changed in the meantime. Sign in again.")
+
+
+def _has_locked_session(person_id: int) -> bool:
+    """Lock the session of this request. Whether it still exists, if it is the person's."""
+    form = session_of_form.get()
+    if form is None or form[0] != person_id:
+        return True
+    return bool(Session.objects.select_for_update(no_key=True).filter(session_key=form[1]))
 
 
 @contextmanager
@@ -217,23 +230,26 @@ def _address(row: TenantKey | Invitation) -> str:
 
 @contextmanager
 def locked_for(action: Action, tenant_id: int, by: Person) -> Iterator[Tenant]:
-    """Lock the tenant, in a transaction, if the person still may carry out `action` in it. Raises NotFound
-    otherwise."""
+    """Lock the tenant, in a transaction, if the person still may carry out `action` in it. Raises NotFound otherwise.
+    At the end, raises NotAllowed if their account or session has ended, because something may have waited since."""
     with transaction.atomic():
         tenant = Tenant.objects.select_for_update(no_key=True).filter(pk=tenant_id).first()
         if tenant is None or not may(by, action, tenant):
             raise NotFound("No such tenant, or you may no longer do this in it.")
         yield tenant
+        require_same_session(by)
 
 
 def lock(tenant_id: int, *others: int) -> Tenant:
-    """Lock the tenant, its people, the person of this request, and others. Otherwise SQL could exchange a person
-    between a check and a signature. Raises NotAllowed like `require_same_rights`, which comes after all waits."""
+    """Lock the tenant, its people, the person and the session of this request, and others. Otherwise SQL could exchange
+    a person between a check and a signature. Raises NotAllowed like `require_same_rights`. Until the transaction ends,
+    none of these rights ends."""
     tenant = Tenant.objects.select_for_update(no_key=True).get(pk=tenant_id)
-    known = request_rights.get()
-    people = Q(pk__in=Membership.objects.filter(tenant=tenant).values("person"))
-    people |= Q(pk__in=[*others, *([known[0].pk] if known else [])])
+    own = [form[0]] if (form := session_of_form.get()) else []
+    people = Q(pk__in=Membership.objects.filter(tenant=tenant).values("person")) | Q(pk__in=[*others, *own])
     list(Person.objects.select_for_update(no_key=True).filter(people).order_by("pk"))
+    for person in own:
+        _has_locked_session(person)  # the next function checks it
     require_same_rights(tenant_id)
     return tenant
 

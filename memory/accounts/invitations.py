@@ -19,7 +19,7 @@ from django.utils import timezone
 
 from config.keyring import is_proven, macs
 from memory.access.authentication import new_prefix
-from memory.access.roles import Action, live_fingerprints, lock, locked_for, may, set_live
+from memory.access.roles import Action, live_fingerprints, lock, locked_for, may, require_same_session, set_live
 from memory.accounts import memberships, people
 from memory.errors import AlreadyExists, Invalid, InvalidLink, NotAllowed
 from memory.mail import letters
@@ -64,7 +64,12 @@ def invite(tenant: Tenant, address: str, role: str, by: Person) -> str:
 def is_open(tenant: Tenant, address: str) -> bool:
     """Whether this address has an open invitation. A new invitation would replace this open one."""
     rows = Invitation.objects.filter(tenant=tenant, address=normalized(address), used_at=None)
-    return rows.filter(made_at__gt=timezone.now() - VALID).exists()
+    return any(map(is_in_time, rows))
+
+
+def is_in_time(invitation: Invitation) -> bool:
+    """Whether the invitation has not expired. An invitation from the future was made while the clock was ahead."""
+    return invitation.made_at <= timezone.now() < invitation.made_at + VALID
 
 
 def withdraw(invitation: Invitation, by: Person) -> None:
@@ -99,7 +104,7 @@ def accept(token: str, person: Person) -> Opened:
         opened = _opened(row)
         if opened.person is None or opened.person.pk != person.pk:
             raise NotAllowed("This invitation is for somebody else.")
-        people.require_same_session(person)
+        require_same_session(person)
         _use(row, person)
         return opened
 
@@ -163,7 +168,7 @@ def _proven(token: str, person: Person | None = None, *, is_locked: bool = False
         raise InvalidLink("This link is not valid.")
     if row.used_at is not None:
         raise InvalidLink("This invitation was already used.")
-    if timezone.now() >= row.made_at + VALID:
+    if not is_in_time(row):
         raise InvalidLink("This invitation has expired. Ask for a new one.")
     if not may(row.invited_by, Action.STAFF, row.tenant):
         raise InvalidLink("The person who sent this invitation may no longer invite people. Ask for a new invitation.")

@@ -7,7 +7,6 @@ from base64 import b32encode
 from copy import copy
 from functools import reduce
 from operator import or_
-from typing import Any
 from urllib.parse import quote, urlencode
 
 from django.contrib.auth.password_validation import validate_password
@@ -19,7 +18,7 @@ from audit.consent import open_and_active
 from audit.models import AccessRequest
 from config.keyring import keyring
 from memory.access import authority
-from memory.access.roles import has_same_sessions, is_signed_in, manages
+from memory.access.roles import manages, require_same_session
 from memory.accounts import memberships
 from memory.consent import requests
 from memory.errors import Invalid, NotAllowed
@@ -43,11 +42,11 @@ def set_password(person: Person, password: str) -> None:
         authority.require_nothing_added()
 
 
-def require_same_session(person: Person) -> None:
-    """Lock the person's row. Raise NotAllowed if the person's sessions have ended since `person` was read."""
-    row: Any = Person.objects.select_for_update().annotate(is_signed_in=is_signed_in(person)).get(pk=person.pk)
-    if not (row.is_active and row.is_signed_in and has_same_sessions(row, person)):
-        raise NotAllowed("Your account has changed in the meantime. Sign in again.")
+@transaction.atomic
+def set_digest(person: Person, digest: str) -> None:
+    """Choose when the person gets a mail about agents that need attention. Raises NotAllowed."""
+    require_same_session(person)
+    Person.objects.filter(pk=person.pk).update(digest=digest)
 
 
 @transaction.atomic

@@ -13,7 +13,6 @@ from django.core.mail import send_mail
 from django.db.models import Count, Exists, OuterRef, Q
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
-from django.utils import timezone
 from unfold.decorators import action, display
 
 from config import PROGRAM
@@ -230,4 +229,4 @@ class InvitationPage(ScopedAdmin):
     def state(self, invitation: Invitation) -> str:
         if invitation.used_at:
             return "used"
-        return "open" if timezone.now() < invitation.made_at + invitations.VALID else "expired"
+        return "open" if invitations.is_in_time(invitation) else "expired"

@@ -96,11 +96,13 @@ def gc_report(agent: Agent, number: int, person: Person, report: int, numbers: S
 
 
 def _record(agent: Agent, grant: Request, person: Person, what: dict[str, Any]) -> None:
-    """Record the read. The first read under a grant also adds a notice for the agent."""
+    """Record the read. The first read under a grant also adds a notice for the agent. Raises NotGranted if the grant
+    has expired meanwhile, because an entry may have to wait."""
     operation, actor, detail = Operation.CONTENT_READ, Actor.person(person.address), {"request": grant.number} | what
     if not notices.reads(agent, grant.number).exists():
         operations.notify(agent, notices.first_text(grant), operation=operation, actor=actor, detail=detail)
-        return
-    with edits.begin(agent, operation, actor, is_notice=True) as edit:
-        edit.detail = detail
-        edit.finish(always=True)
+    else:
+        with edits.begin(agent, operation, actor, is_notice=True) as edit:
+            edit.detail = detail
+            edit.finish(always=True)
+    grants.require_active(agent, grant)

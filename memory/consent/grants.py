@@ -33,15 +33,21 @@ def in_force(agent: Agent, number: int, person: Person) -> Iterator[tuple[Agent,
         grant, refused = requests.get(row, number), errors.NotGranted("You have no active grant with this number.")
         if grant is None or (grant.person_id, grant.asker) != (person.id, person.address):
             raise refused
-        is_active = grant.at(requests.clock(row)).state == State.ACTIVE
         account = Account.objects.filter(pk=person.id).first()
         if account and (account.joined_at > grant.asked_at or not may(account, Action.ASK, row.tenant)):
             raise refused  # SQL gave the number to another person, or the person has just lost the right
-        if not is_active or timezone.now() < (grant.decided_at or grant.asked_at):
-            raise refused  # it has expired, or it would last too long because the clock was ahead at the approval
+        require_active(row, grant)
         if is_altered(row, grant):
             raise errors.NotGranted("The agent's audit trail was altered after this request, so nothing can be read.")
         yield row, grant
+
+
+def require_active(agent: Agent, grant: Request) -> None:
+    """Raise NotGranted unless the grant is active now. It has expired, or it would last too long because the clock was
+    ahead at the approval."""
+    is_active = grant.at(requests.clock(agent)).state == State.ACTIVE
+    if not is_active or timezone.now() < (grant.decided_at or grant.asked_at):
+        raise errors.NotGranted("You have no active grant with this number.")
 
 
 def reads(agent: Agent, *, after: int, limit: int) -> list[AuditEntry]:

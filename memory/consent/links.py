@@ -71,7 +71,7 @@ def decide(token: str, *, approve: bool) -> Request:
     """Approve or deny the request of a link, once. Raises InvalidLink, NotOpen, RequestNotFound, ConsentRequired,
     Invalid, Erased."""
     with _by_steward(token) as (row, link, actor):
-        if timezone.now() >= _until(link):
+        if not link.made_at <= timezone.now() < _until(link):  # the clock was ahead, or it is too late
             raise errors.InvalidLink("This link has expired.")
         if approve:  # the page has listed the constitutional memories
             decided = approval.approve(row, link.number, actor, include_constitutional=True)

@@ -12,7 +12,7 @@ from typing import Any
 import structlog
 from django.conf import settings
 from django.core.mail import send_mail
-from django.db.models import Q, QuerySet
+from django.db.models import Q
 from django.utils import timezone
 
 from audit.consent import LAPSES, OPEN, requests, same_address
@@ -72,8 +72,8 @@ def notify_change(agent: Agent, seq: int, changed: dict[str, object]) -> None:
 def _queue(agent: Agent, seq: int, whose: LetterKind) -> None:
     """Queue a mail, unless it is clear that `send` would not send it. Otherwise one key could store very many."""
     entry = AuditEntry.objects.get(agent_id=agent.pk, seq=seq)
-    recent = _counted(agent, entry).filter(agent_id=agent.pk, seq__gt=seq - RECENT)  # a lock is held, so only a few
-    if entry.detail.get("changed", {}).get("keys_lifted_at") or recent.count() < MOST_A_DAY:
+    recent = Q(agent_id=agent.pk, seq__gt=seq - RECENT)  # a lock is held, so only a few
+    if entry.detail.get("changed", {}).get("keys_lifted_at") or not _is_too_many(agent, entry, recent):
         outbox.add(agent, whose, seq)
 
 
@@ -105,7 +105,7 @@ def send(agent_id: int, seq: int, whose: int) -> str:
     if not address:
         return "no_steward"
     changes, code = _changes(entry), _recovery(agent, entry, address)
-    if not code and _counted(agent, entry).count() >= MOST_A_DAY:
+    if not code and _is_too_many(agent, entry):
         log.warning("letter not sent: too many changes in a day", agent=agent_id, seq=seq)
         return "too_many"
     body = (
@@ -120,14 +120,19 @@ def send(agent_id: int, seq: int, whose: int) -> str:
     return "sent"
 
 
-def _counted(agent: Agent, entry: AuditEntry) -> QuerySet[AuditEntry]:
-    """The changes in the 24 hours before this entry that count for the limit of letters."""
+def _is_too_many(agent: Agent, entry: AuditEntry, only: Q | None = None) -> bool:
+    """Whether the changes in the 24 hours before this entry use up the limit of letters. With `only`, other changes do
+    not count."""
     stewards = Agent.objects.filter(pk=agent.pk).values("steward")  # not as a value, which a log may contain
     agents = Agent.objects.filter(tenant=agent.tenant, steward__in=stewards).values("pk")
-    today = AuditEntry.objects.filter(operation__in=_NOTICED, at__gt=entry.at - timedelta(days=1), at__lt=entry.at)
-    # A claim and a change of the steward have a limit of their own. So other changes cannot hide them.
+    # If the clock was ahead, entries have the same date for long.
+    today = AuditEntry.objects.filter(only or Q(), operation__in=_NOTICED, at__gt=entry.at - timedelta(days=1))
+    today = today.filter(at__lte=entry.at).exclude(agent_id=agent.pk, seq__gte=entry.seq)
+    # Letters about the first claims and changes of the steward are always sent. So other changes cannot hide them.
     is_important = entry.operation == Operation.CLAIMED or "steward" in entry.detail.get("changed", {})
-    return today.filter(_IMPORTANT, agent_id=agent.pk) if is_important else today.filter(agent_id__in=agents)
+    if is_important and today.filter(_IMPORTANT, agent_id=agent.pk).count() < MOST_IMPORTANT:
+        return False
+    return today.filter(agent_id__in=agents).count() >= MOST_A_DAY
 
 
 def steward_before(agent: Agent, seq: int) -> str:
@@ -156,6 +161,7 @@ _IMPORTANT = Q(operation=Operation.CLAIMED) | Q(detail__changed__has_key="stewar
 SETTLED = timedelta(hours=72)  # a steward whom a key named less than this before a suspension gets no code
 MOST_STEWARDS = 10  # changes of a steward in 24 hours after which the new one gets links to open requests
 MOST_A_DAY = 50  # changes in 24 hours that a steward is informed about
+MOST_IMPORTANT = 3  # an agent's claims and changes of the steward in 24 hours, of which the steward always learns
 RECENT = 1_000  # entries before a change that are counted before its letter is queued
 
 

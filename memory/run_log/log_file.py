@@ -16,6 +16,7 @@ from typing import BinaryIO, NamedTuple
 
 from memory.errors import FileFault
 from memory.run_log import files
+from memory.vault.disk import mark_in
 
 HEADER = b"\n## "  # on the first line of a file, a header has no newline before it
 CHUNK = 1 << 18  # bytes read at a time
@@ -321,8 +322,10 @@ class Opened(NamedTuple):
 
 @contextmanager
 def _opened(place: files.Place, flags: int = os.O_RDONLY) -> Iterator[Opened]:
-    """Open the file. If the flags have O_CREAT, create the file and its folder if they do not exist. Raises OSError,
-    FileFault."""
+    """Open the file. If the flags have O_CREAT, create the file and its folder if they do not exist. Raises OSError.
+    Raises FileFault, also for a file in a vault, which SQL could let begin around it."""
+    if any(map(mark_in, place.path.parents)):
+        raise FileFault(f"{place.path}: is inside a vault", "is inside a vault")
     folder = files.opened_below(*place.real(), create=bool(flags & os.O_CREAT))
     with closing(folder), files.open_file(folder, folder.name, place, flags) as file:
         opened = Opened(place, folder, file)

@@ -95,7 +95,8 @@ def require_no_other_owner(path: str, agent: Agent) -> None:
     none. A folder that does not exist is accepted. Changes nothing. Raises FileFault, FileOutsideRoots."""
     mark = mark_of(agent)
     with unlocked(Path(path)) as disk:
-        disk.require_no_other_owner(mark)
+        if disk.require_no_other_owner(mark):
+            return  # no vault begins inside the agent's own
     within = (found.parent for above in _WITHIN for found in Path(path).glob(f"{above}{LOCK}"))
     if any(mark_in(each) not in ("", mark) for each in within):
         raise FileFault(f"{path}: {CONTAINS}", CONTAINS)

@@ -27,8 +27,8 @@ from audit.trail import Actor, SnapshotPart
 from audit.waiting import wait_at_most
 from memory import errors
 from memory.access import authority, heads, roles
-from memory.access.authentication import request_key, require_valid_key
-from memory.models import Agent, Memory, StoreVersion
+from memory.access.authentication import request_key, require_rights_in, require_valid_key
+from memory.models import Agent, AgentKey, Memory, StoreVersion, TenantKey
 from memory.policy import switches, tokens
 from memory.policy.categories import SCOPES
 from memory.policy.validation import Draft
@@ -238,10 +238,8 @@ def locked(agent: Agent, *, seconds: int | None = None) -> Iterator[Agent]:
                 raise errors.NotFound("The agent does not exist.")
             row.tenant = agent.tenant  # the label needs it
             authority.require(row, agent)
-            if request_key.get():
+            if isinstance(request_key.get(), AgentKey):
                 require_valid_key(row)
-            if roles.request_rights.get():
-                roles.require_same_rights(row.tenant_id)
             token = _locked_here.set(_locked_here.get() | {row.pk})
             row.is_locked = True
             try:
@@ -251,6 +249,9 @@ def locked(agent: Agent, *, seconds: int | None = None) -> Iterator[Agent]:
                 _locked_here.reset(token)
             if row.audit_seq == agent.audit_seq:  # no entry has met one that SQL hid together with a newer row
                 authority.require_last(row)
+            # The lock keeps the agent's keys as they are, but not the tenant's rights. So these are checked last.
+            if roles.request_rights.get() or isinstance(request_key.get(), TenantKey):
+                require_rights_in(row.tenant_id)
             if time.monotonic() > since + LONG and not is_open and database.vendor == "sqlite":
                 turn.callback(_let_others_write, agent.pk)
 

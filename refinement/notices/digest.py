@@ -6,7 +6,7 @@ from itertools import groupby
 
 import structlog
 from django.conf import settings
-from django.core.mail import send_mail
+from django.core.mail import get_connection, send_mail
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
@@ -65,7 +65,7 @@ def _due(now: datetime) -> QuerySet[Person]:
 
 
 def _send(person: Person) -> None:
-    """Mail a person what needs attention, if there is something."""
+    """Mail a person what needs attention, if there is something, and if they may still see it."""
     tenants = tenant_ids(person)[Action.SEE]
     found = [(item.agent.label, _text(item), item.path) for item in attention.items(tenants, MOST)]
     found += [(each.label, _request_text(each), each.path) for each in attention.requests(tenants, MOST)]
@@ -79,7 +79,11 @@ def _send(person: Person) -> None:
     if len(found) >= MOST:
         parts.append(f"This mail lists at most {MOST} agents.\n")
     agents = several(len({agent for agent, _, _ in found}), "agent needs", "agents need")
-    send_mail(f"Palimpsest: {agents} attention", "\n".join(parts), None, [person.email])
+    with get_connection() as server:  # it may take long, and so may the search
+        now = Person.objects.filter(pk=person.pk, email=person.email, generation=person.generation).first()
+        if now and tenant_ids(now)[Action.SEE] == tenants:
+            title = f"Palimpsest: {agents} attention"
+            send_mail(title, "\n".join(parts), None, [person.email], connection=server)
 
 
 def _text(item: attention.Item) -> str:

@@ -8,18 +8,25 @@ import pytest
 import time_machine
 from axes.models import AccessAttempt
 from django.test import Client
+from django.urls import reverse
 from django_q.models import OrmQ, Schedule
 
 from config import queue
 from memory.access.authentication import agent_key
-from memory.accounts import people
-from memory.models import Agent, AgentKey, Authenticator, Creation, DueReason, Person
+from memory.accounts import invitations, people
+from memory.agents import lifecycle
+from memory.consent import links
+from memory.errors import InvalidLink
+from memory.models import Agent, AgentKey, Authenticator, Creation, DueReason, Person, Role
 from memory.writing import cooldown
 from refinement import backlog, schedule, scheduling, tasks
 from refinement.models import Outcome, Provider, RefinementSession, Waiting
 from refinement.providers import Availability
 from tests import queueing, steps
+from tests.access_requests import STEWARD, ask
+from tests.admin.conftest import enrolled, sign_in
 from tests.conftest import House
+from tests.members import join
 from tests.refining import change, fill, opened
 from tests.steps import fresh
 
@@ -114,6 +121,25 @@ def test_a_keys_last_use_is_right(house: House, clock: Clock) -> None:
     agent_key(house.ada_key)
     used = AgentKey.objects.get(agent=house.ada).last_used_at
     assert str(used) < str(RIGHT + timedelta(minutes=1))
+
+
+def test_what_opens_something_ends(house: House, clock: Clock) -> None:
+    """These lasted a day longer."""
+    lifecycle.change(house.ada, steps.ME, steward=STEWARD.label)
+    person = enrolled("pat@acme.test")
+    join(person=person, tenant=house.ada.tenant, role=Role.OWNER)
+    invitation = invitations.invite(house.ada.tenant, "new@acme.test", Role.ADMIN, person)
+    link = links.make(fresh(house.ada), ask(fresh(house.ada)).number)
+    client = Client()
+    assert sign_in(client, person).status_code == 302
+    page = reverse("admin:memory_agent_changelist")
+    assert client.get(page).status_code == 200
+    clock.move_to(RIGHT)
+    assert client.get(page).status_code == 302
+    with pytest.raises(InvalidLink, match="expired"):
+        invitations.look(invitation)
+    with pytest.raises(InvalidLink, match="expired"):
+        links.decide(link, approve=True)
 
 
 def test_nobody_is_locked_out(clock: Clock) -> None:

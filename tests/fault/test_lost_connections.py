@@ -6,10 +6,14 @@
 import json
 import os
 import time
+from collections.abc import Iterator
+from typing import Any
 
 import psycopg
 import pytest
+from django.db import OperationalError
 
+from audit.bulk import streamed
 from tests.commands.calling import Installation
 from tests.commands.serving import Served, start_serving, until_ready
 from tests.model_server import Call, ModelServer, Slow
@@ -18,6 +22,26 @@ from tests.servers import until
 SECONDS = float(os.environ.get("LOST_SECONDS", "10"))
 SOON = Slow(2, then=Call("complete_refinement", {"summary": "Nothing to do."}))
 END = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> %s"
+
+
+class LostRows:
+    """Rows whose cursor cannot be closed, because PostgreSQL has ended the connection."""
+
+    def iterator(self, _: int) -> Iterator[int]:
+        try:
+            yield 1
+        finally:
+            raise psycopg.errors.AdminShutdown
+
+
+@pytest.mark.database
+@pytest.mark.postgresql
+@pytest.mark.django_db
+def test_a_cursor_of_a_lost_connection_gives_djangos_error() -> None:
+    """The error came from PostgreSQL's driver, so a request got the status 500."""
+    rows: Any = LostRows()
+    with pytest.raises(OperationalError), streamed(rows) as found:
+        next(found)
 
 
 @pytest.mark.slow

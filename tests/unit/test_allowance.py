@@ -76,6 +76,23 @@ def test_the_tokens_of_a_month_are_counted(ada: Agent, bob: Agent) -> None:
         assert allowance.spent(ada.tenant_id) == 7 + 2**40
 
 
+def test_tokens_of_a_clock_that_was_ahead_count(ada: Agent) -> None:
+    """Until the month that the clock had named, no token counted."""
+    allow(ada, 1_000)
+    right = datetime(2026, 11, 30, 12, tzinfo=UTC)
+    with time_machine.travel(right, tick=False) as clock:
+        clock.move_to(right + timedelta(days=1))
+        allowance.add(ada.tenant_id, "openai/m", 900, timezone.now())
+        clock.move_to(right)
+        assert allowance.spent(ada.tenant_id) == 900
+        allowance.add(ada.tenant_id, "openai/m", 100, timezone.now())
+        assert allowance.spent(ada.tenant_id) == 1_000
+        assert allowance.is_used_up(Tenant.objects.get(pk=ada.tenant_id))
+        assert Agent.objects.filter(allowance.used_up(timezone.now()), pk=ada.pk).exists()
+        clock.move_to(right + timedelta(days=1))
+        assert allowance.spent(ada.tenant_id) == 0
+
+
 def test_without_tokens_no_agent_of_the_tenant_is_due(ada: Agent, bob: Agent) -> None:
     allow(ada, 100)
     spend(ada, 99)

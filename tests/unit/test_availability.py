@@ -3,14 +3,16 @@
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from time import sleep, thread_time
 from timeit import timeit
 from typing import Any
 
 import pytest
+import time_machine
 from django.core import mail
 from django.db import OperationalError, connection, transaction
 from django.test import Client
@@ -19,6 +21,7 @@ from django.utils import timezone
 
 from audit import disk
 from config import at_once
+from config.errors import Busy
 from memory import tasks
 from memory.access import authority, heads
 from memory.admin.base.page import MOST_WORDS
@@ -47,6 +50,7 @@ from tests.admin.conftest import enrolled, sign_in
 from tests.api.calling import Caller
 from tests.conftest import House
 from tests.members import join
+from tests.servers import until
 from tests.steps import ME, PERSON, fresh, remember
 
 pytestmark = pytest.mark.database
@@ -208,6 +212,29 @@ def test_a_steward_gets_a_limited_number_of_letters_a_day(ada: Agent, monkeypatc
     assert (codes, len(mail.outbox)) == (["sent", "sent", "too_many", "too_many"], 2)
 
 
+def test_letters_about_the_steward_are_limited_for_all_agents_together(
+    ada: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each agent of a tenant sent 50 letters a day to any address."""
+    monkeypatch.setattr(letters, "MOST_A_DAY", 5)
+    cyd, _ = lifecycle.create("acme", "cyd", actor=ME, model="builtin/dedupe")
+    for _ in range(4):
+        for agent in (ada.pk, cyd.pk):
+            for address in ("sue@acme.example", ""):
+                lifecycle.change(Agent.objects.get(pk=agent), ME, steward=address)
+    assert len(queueing.letters()) < 2 * letters.MOST_IMPORTANT + letters.MOST_A_DAY
+
+
+def test_letters_are_limited_although_the_clock_was_ahead(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All entries of the next day had the same date, and none of them counted."""
+    monkeypatch.setattr(letters, "MOST_A_DAY", 3)
+    with time_machine.travel(timezone.now() + timedelta(days=1)):
+        lifecycle.change(ada, ME, steward="sue@acme.example")
+    for number in range(6):
+        lifecycle.change(fresh(ada), ME, model=f"openai/m{number}")
+    assert len(queueing.letters()) == 3
+
+
 @pytest.mark.parametrize("model", ["openai/now see\nme", "openai/visit evil.example", "openai/<b>"])
 def test_a_model_is_a_name(ada: Agent, model: str) -> None:
     with pytest.raises(Invalid):
@@ -321,6 +348,39 @@ def test_after_a_long_edit_on_sqlite_the_agent_waits_in_longer_steps(
     edits._long_edits.clear()
     longer = edits.PAUSE if connection.vendor == "sqlite" else None
     assert steps == [("ada", None), ("bob", None), ("ada", longer)]
+
+
+def test_a_long_trail_is_checked_once_and_most_threads_stay_free(
+    settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of 150 requests checked a million changes, and together they occupied all threads for minutes."""
+    settings.WEB_THREADS = 8  # of which 2 wait for a tenant
+    head = {"seq": 1, "mac": "00"}
+    checked, may_end = list[int](), Event()
+    monkeypatch.setattr(heads, "_newest", lambda *_: None)
+    monkeypatch.setattr(heads, "_by_agent", lambda _: {1: head, 2: head})
+    monkeypatch.setattr(heads, "_continues", lambda pk, *_: checked.append(pk) or may_end.wait(20))
+
+    def check(pk: int) -> str:
+        agent = Agent(pk=pk, tenant_id=pk, slug="ada", audit_seq=9, audit_mac=b"9")
+        try:
+            heads.require_not_shortened(agent, lambda _: None)
+        except Busy:
+            return "busy"
+        return "right"
+
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            first = [pool.submit(check, 1) for _ in range(7)]
+            until(lambda: sum(each.done() for each in first) == 5)
+            other = pool.submit(check, 2)
+            until(lambda: len(checked) == 2)
+            may_end.set()
+        assert sorted(each.result() for each in (*first, other)) == ["busy"] * 5 + ["right"] * 3
+        assert sorted(checked) == [1, 2]
+    finally:
+        may_end.set()
+        heads.proven_ends.clear()
 
 
 @pytest.mark.sqlite

@@ -13,7 +13,7 @@ from django.utils import timezone
 from audit.consent import LAPSES
 from audit.models import AccessRequest
 from config.queue import SEND_DIGESTS, SEND_WEBHOOKS, Stopped
-from memory.accounts import people
+from memory.accounts import memberships, people
 from memory.agents import lifecycle
 from memory.models import Agent, Digest, Person
 from refinement import tasks
@@ -171,6 +171,26 @@ def test_who_is_deactivated_while_earlier_mails_are_sent_gets_none(
         return found
 
     monkeypatch.setattr(digest, "_due", late)
+    assert digest.send_due() == "sent"
+    assert mail.outbox == []
+
+
+@pytest.mark.parametrize("end", ["removed", "deactivated"])
+def test_who_loses_the_right_while_their_digest_is_made_gets_none(
+    pat: Person, ada: Agent, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    fail(ada)
+    root = enrolled("root@acme.test", is_superuser=True)
+    requests = attention.requests
+
+    def late(*call: Any) -> Any:
+        if end == "removed":
+            memberships.set_role(ada.tenant_id, pat.pk, None)
+        else:
+            people.set_active(pat, root, is_active=False)
+        return requests(*call)
+
+    monkeypatch.setattr(attention, "requests", late)
     assert digest.send_due() == "sent"
     assert mail.outbox == []
 

@@ -9,19 +9,28 @@ from threading import Event
 from typing import Any
 
 import pytest
+import time_machine
 from django.contrib.auth.hashers import make_password
+from django.contrib.sessions.models import Session
 from django.db import connection, transaction
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
 
 from audit.consent import Person as Reader
+from config.at_once import session_of_form
 from config.sessions import SessionStore
 from memory.access import tenants
-from memory.access.authentication import either_key, prefix_of
-from memory.access.roles import request_rights, roles_in, tenant_ids
+from memory.access.authentication import either_key, new_request, prefix_of, request_key
+from memory.access.roles import Action, locked_for, request_rights, roles_in, tenant_ids
 from memory.accounts import invitations, memberships, people
 from memory.agents import lifecycle
 from memory.consent import granted_reads
-from memory.errors import InvalidLink, NotAllowed, NotFound, NotGranted
+from memory.errors import InvalidLink, KeyRejected, NotAllowed, NotFound, NotGranted
 from memory.models import Agent, Invitation, Membership, Person, Role, Tenant, TenantKey
+from refinement.notices import webhooks
+from tests.admin.actions import confirm
+from tests.admin.conftest import enrolled, sign_in
 from tests.admin.reading import granted
 from tests.members import join
 from tests.second_factors import enrol
@@ -41,10 +50,11 @@ def form_of(person: Person) -> Iterator[SessionStore]:
     """A form of a signed-in person, as in the admin."""
     session = SessionStore()
     session.save()
-    token = request_rights.set((person, tenant_ids(person), session.row_key))
+    token, mine = request_rights.set((person, tenant_ids(person))), session_of_form.set((person.pk, session.row_key))
     try:
         yield session
     finally:
+        session_of_form.reset(mine)
         request_rights.reset(token)
 
 
@@ -172,6 +182,94 @@ def test_a_sign_in_with_a_former_password_does_not_bring_it_back(db: None) -> No
     Person.objects.filter(pk=ann.pk).update(password=make_password(former, hasher="pbkdf2_sha1"))
     assert Person.objects.get(pk=ann.pk).check_password(former)
     assert Person.objects.get(pk=ann.pk).password.startswith("pbkdf2_sha256")
+
+
+@pytest.mark.parametrize("end", ["sign-out", "password", "deactivation"])
+def test_a_session_that_ends_while_a_form_waits_changes_no_webhook(acme: Tenant, ann: Person, end: str) -> None:
+    """The form waited for the webhook's row."""
+    boss = superuser("boss")
+    webhooks.configure(acme, "https://good.example/")
+    values: Any = {"password": make_password(PASSWORD)} if end == "password" else {"is_active": end == "sign-out"}
+
+    def save(session: SessionStore) -> None:
+        with locked_for(Action.STAFF, acme.pk, boss):
+            assert webhooks.configure(acme, "https://evil.example/", new_secret=True)
+            Person.objects.filter(pk=boss.pk).update(**values)
+            if end == "sign-out":
+                session.delete()
+
+    with form_of(boss) as session, pytest.raises(NotAllowed):
+        save(session)
+    assert webhooks.of(acme).url == "https://good.example/"
+
+
+@pytest.mark.parametrize("end", ["removal", "sign-out", "password", "deactivation"])
+def test_a_right_that_ends_during_an_edit_changes_nothing(
+    ada: Agent, acme: Tenant, ann: Person, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    """The entry waited for SQL that held its number. A suspension was lifted."""
+    lifecycle.suspend_keys(ada, PERSON)
+    rows = Person.objects.filter(pk=ann.pk)
+    with form_of(ann) as session:
+        ends: dict[str, Callable[[], object]] = {
+            "removal": lambda: memberships.set_role(acme.pk, ann.pk, None),
+            "sign-out": session.delete,
+            "password": lambda: rows.update(password=make_password(PASSWORD)),
+            "deactivation": lambda: rows.update(is_active=False),
+        }
+        late(monkeypatch, lifecycle, "change", ends[end])
+        with pytest.raises(NotAllowed, match="nothing was done"):
+            lifecycle.lift_suspension(fresh(ada), PERSON)
+    assert fresh(ada).keys_lifted_at is None
+
+
+def test_a_tenant_key_that_ends_during_an_edit_changes_nothing(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = tenants.issue_key("acme")
+    late(monkeypatch, lifecycle, "_clean", lambda: tenants.revoke_key("acme", prefix_of(key)))
+    with new_request():
+        request_key.set(either_key(key))
+        with pytest.raises(KeyRejected):
+            lifecycle.suspend_keys(fresh(ada), PERSON)
+    assert not fresh(ada).keys_suspended
+
+
+def test_a_grant_that_expires_while_its_read_is_recorded_gives_nothing(
+    ada: Agent, acme: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remember(ada, "tea")
+    reader = Person.objects.create_user("reader@acme.test")
+    join(person=reader, tenant=acme, role=Role.AUDITOR)
+    number = granted(ada, reader, seconds=3_600)
+    with time_machine.travel(timezone.now()) as clock:
+        late(monkeypatch, granted_reads, "_record", lambda: clock.shift(3_601))
+        with pytest.raises(NotGranted):
+            granted_reads.memories(fresh(ada), number, Reader(reader.pk, reader.email), [1])
+
+
+@pytest.mark.parametrize("form", ["reactivate", "accept", "add a tenant"])
+def test_a_form_of_a_session_that_ends_meanwhile_does_nothing(
+    acme: Tenant, ann: Person, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    """These pages did not note the session of the form."""
+    boss, client = enrolled("boss@service.test", is_superuser=True), Client()
+    eve = Person.objects.create_user("eve@service.test", is_active=False)
+    token = invitations.invite(acme, boss.email, Role.OWNER, ann)
+    assert sign_in(client, boss).status_code == 302
+    forms: dict[str, tuple[Any, str, Callable[[], object]]] = {
+        "reactivate": (people, "set_active", lambda: confirm(client, "reactivate", eve)),
+        "accept": (invitations, "accept", lambda: client.post(reverse("join", args=[token]))),
+        "add a tenant": (
+            tenants,
+            "create",
+            lambda: client.post(reverse("admin:memory_tenant_add_tenant"), {"slug": "new"}),
+        ),
+    }
+    module, name, send = forms[form]
+    late(monkeypatch, module, name, Session.objects.all().delete)
+    send()
+    assert not Person.objects.get(pk=eve.pk).is_active
+    assert not Membership.objects.filter(person=boss).exists()
+    assert not Tenant.objects.filter(slug="new").exists()
 
 
 @pytest.mark.postgresql

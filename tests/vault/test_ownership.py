@@ -16,9 +16,11 @@ from memory.agents.rule_changes import Wanted
 from memory.consent import approval, requests
 from memory.errors import FileFault, Invalid
 from memory.models import Agent, Vault
+from memory.run_log import runs
 from memory.vault import base, comparing, writer
 from memory.vault.disk import LARGEST, LOCK
 from memory.writing import operations
+from refinement.gc_logs import log_of
 from tests.conftest import drop_guards
 from tests.steps import ME, PERSON, fresh, last_entry, remember, signed_update
 from tests.vault.conftest import KEY
@@ -86,6 +88,17 @@ def test_a_vault_does_not_overlap_a_memory_file(ada: Agent, vault: Path, root: P
     with pytest.raises(Invalid, match="overlaps with"):
         move(ada, root / "eve")
     assert fresh(ada).vault_path == ada.vault_path
+
+
+def test_a_memory_file_in_a_vault_is_not_read(ada: Agent, vault: Path) -> None:
+    """SQL hid the path of the file until the vault had begun."""
+    bob = lifecycle.create("acme", "bob", model="builtin/dedupe", actor=ME)[0]
+    signed_update(Agent.objects.filter(pk=bob.pk), memory_path=str(vault / FIRST_FILE))
+    ferry(ada)
+    for act in (lambda: log_of(fresh(bob), ME), lambda: runs.log_run(fresh(bob), "Brew", "tea", ME)):
+        with pytest.raises(FileFault, match="is inside a vault"):
+            act()
+    assert (vault / FIRST_FILE).exists()
 
 
 def test_a_vault_and_a_memory_file_do_not_share_a_path(ada: Agent, vault: Path, root: Path) -> None:
@@ -248,6 +261,18 @@ def test_a_former_vault_stays_its_agents(ada: Agent, bob: Agent, vault: Path, ro
         move(bob, vault)
     move(ada, vault)
     assert comparing.repair(fresh(ada)).left == ()
+
+
+def test_a_return_to_a_former_vault_does_not_look_through_its_folders(
+    ada: Agent, vault: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """40,000 folders of projects held SQLite's writer for 5 seconds."""
+    store(ada)
+    move(ada, root / "second")
+    looked: list[str] = []
+    monkeypatch.setattr(Path, "glob", lambda _, pattern: looked.append(pattern) or [])
+    move(ada, vault)
+    assert (looked, fresh(ada).vault_path) == ([], str(vault))
 
 
 def test_a_vault_is_neither_above_nor_inside_a_former_vault(ada: Agent, bob: Agent, vault: Path, root: Path) -> None:

@@ -27,7 +27,7 @@ def visible_tenant_ids(request: HttpRequest, action: Action = Action.SEE) -> lis
     if known is None:
         known = request.__dict__["_tenants"] = tenant_ids(request.user)  # type: ignore[arg-type]
         if request.method == "POST" and hasattr(request, "has_own_context"):  # `config.at_once.persons_limited`
-            request_rights.set((request.user, known, request.session.row_key))  # type: ignore[arg-type, attr-defined]
+            request_rights.set((request.user, known))  # type: ignore[arg-type]
     return known[action]
 
 

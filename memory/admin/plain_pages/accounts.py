@@ -259,7 +259,7 @@ class DigestForm(forms.Form):
 def account(request: HttpRequest) -> HttpResponse:
     person: Any = request.user
     form = DigestForm(request.POST if request.method == "POST" else None, initial={"digest": person.digest})
-    if is_done(form, lambda fields: Person.objects.filter(pk=person.pk).update(digest=fields["digest"])):
+    if is_done(form, lambda fields: people.set_digest(person, **fields)):
         messages.success(request, "Your choice is saved.")
         return redirect("admin:account")
     ends = people.ending_summary(Q(person_id=person.pk))

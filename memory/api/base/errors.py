@@ -17,7 +17,7 @@ from rest_framework.exceptions import APIException, ErrorDetail, ValidationError
 from rest_framework.response import Response
 
 from config import plain
-from config.errors import ConfigurationError, DomainError
+from config.errors import Busy, ConfigurationError, DomainError
 from memory import errors
 from memory.agents.rule_changes import QUESTION
 from memory.api.base.views import CHALLENGE
@@ -33,6 +33,7 @@ _STATUS: dict[int, tuple[type[DomainError], ...]] = {  # others: 409
     404: (errors.NotFound, errors.UnknownMemory, errors.UnknownEntry, UnknownSession),
     409: (errors.Erased,),
     422: (Invalid, errors.SlowSearch, ModelNotConfigured, BadCall),
+    429: (Busy,),
     503: (errors.SealBroken, ConfigurationError),
 }
 

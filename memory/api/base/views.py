@@ -29,20 +29,16 @@ from rest_framework.views import APIView
 
 from audit.trail import Actor
 from config import at_once
+from config.errors import DomainError
 from config.queue import redis_error
 from memory.access import recovery
 from memory.access.authentication import either_key, new_request, request_key, require_valid_key
 from memory.api.base.bodies import Body
 from memory.api.base.idempotency import Kept
 from memory.errors import (
-    AuthorityBroken,
-    CategoryDisabled,
-    Erased,
     Invalid,
     KeyRejected,
     KeySuspended,
-    MemoryDisabled,
-    TrailShortened,
 )
 from memory.models import Agent, AgentKey, Tenant, TenantKey
 from memory.policy import switches
@@ -259,7 +255,7 @@ class View(APIView):
         if (self.shows_later or request.method in SAFE_METHODS) and status.is_success(response.status_code):
             try:
                 switches.require_same(require_valid_key(), getattr(self, "agent", None))
-            except (KeyRejected, AuthorityBroken, TrailShortened, Erased, MemoryDisabled, CategoryDisabled) as rejected:
+            except DomainError as rejected:
                 response = self.handle_exception(rejected)
         return super().finalize_response(request, response, *args, **kwargs)
 
