@@ -207,7 +207,7 @@ def streamed(rows: models.QuerySet[Any, Any], at_a_time: int = 500) -> Iterator[
     """A context manager that gives the rows. It reads them in batches, and closes the cursor at the end of the block.
 
     Otherwise the garbage collector closes the cursor. On PostgreSQL, this can happen during another statement on the
-    same connection. Then the other statement waits forever. Closing the cursor of a lost connection is Django's error.
+    same connection. Then the other statement waits forever. If the connection is lost, this raises Django's error.
     """
     with connection.wrap_database_errors, closing(cast(Generator[Any, None, None], rows.iterator(at_a_time))) as found:
         yield found

@@ -20,8 +20,8 @@ from django.db.models.functions import Cast, Length, RowNumber
 from django.utils import timezone
 
 from audit import guards, verify
+from audit.ill_formed import binary, ill_formed, typed
 from audit.models import CONSENT, STEPS, AccessRequest, AuditEntry, Operation, State
-from audit.verify import binary, ill_formed, typed
 
 LAPSES = timedelta(hours=72)  # after which an undecided request lapses
 SHORTEST, LONGEST, USUAL = timedelta(minutes=15), timedelta(hours=4), timedelta(hours=1)
@@ -185,8 +185,8 @@ def is_altered(agent: Any, *shown: Request) -> bool:
     requests. Both come from the same rows, so that SQL cannot show other rows to a second query. The agent's row must
     be proven. It must also be locked, unless the requests are only shown."""
     head = agent.audit_seq, bytes(agent.audit_mac)
-    is_counted = lambda row: isinstance(row, dict) and row["operation"] in _COUNTED  # noqa: E731
-    rows = verify.intact(agent.pk, is_counted, shown[0].number, head[0] + 1, head)
+    is_counted = lambda row: row["operation"] in _COUNTED  # noqa: E731
+    rows = verify.intact_entries(agent.pk, is_counted, shown[0].number, head[0] + 1, head)
     found = _built(AuditEntry.from_db("default", list(row), list(row.values())) for row in rows)
     # The guards come after the reads, because the locks of the reads keep the tables as they are.
     return any(found.get(each.number) != each for each in shown) or bool(guards.unexpected())

@@ -21,9 +21,10 @@ from django.db.models import Max, Q
 from django.utils import timezone
 
 from audit.bulk import streamed
+from audit.ill_formed import binary, ill_formed
 from audit.models import AuditEntry
 from audit.trail import canonical
-from audit.verify import Problem, binary, ill_formed
+from audit.verify import Problem
 from config.errors import ConfigurationError
 from config.keyring import keyring
 

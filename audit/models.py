@@ -168,6 +168,9 @@ class AuditEntry(models.Model):
     sealed = models.BinaryField(null=True)
     sealed_digest = models.BinaryField(null=True, max_length=32)
     changes = models.PositiveIntegerField(default=0)
+    changes_digest = models.BinaryField(
+        null=True, max_length=32, help_text="so that a check of the entries need not read their changes"
+    )
     distinct_tokens = models.PositiveBigIntegerField(
         default=0, help_text="tokens of core memory after the edit; exact duplicates count once"
     )

@@ -83,7 +83,7 @@ class Redacted:
 
     def add(self, seq: int, detail: Mapping[str, Any]) -> None:
         """Add the bodies and notes that the entry of a redaction lists. If the entry is invalid, add nothing and raise
-        one of the errors in `verify.ill_formed`."""
+        one of the errors in `ill_formed`."""
         named = {int(number): frozenset(map(bytes.fromhex, each)) for number, each in detail["redacted"].items()}
         notes = dict.fromkeys(detail["notes"], seq)
         self.bodies |= {number: (seq, self._named(number) | each) for number, each in named.items()}

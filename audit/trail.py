@@ -100,7 +100,8 @@ def append(draft: Draft, previous: bytes, touches: Iterable[Touch]) -> AuditEntr
     key = keyring().audit[0]
     entry = AuditEntry(**vars(draft), changes=len(changes), key_id=key.id)
     entry.sealed_digest = None if draft.sealed is None else hashlib.sha256(draft.sealed).digest()
-    entry.mac = entry_mac(key.secret, previous, vars(entry), changes_digest(map(vars, changes)))
+    entry.changes_digest = changes_digest(map(vars, changes))
+    entry.mac = entry_mac(key.secret, previous, vars(entry), entry.changes_digest)
     insert_many([entry])
     insert_many(changes)
     return entry
@@ -140,6 +141,8 @@ def entry_mac(secret: bytes, previous: bytes, entry: dict[str, Any], changes: by
     fields = {name: entry[name] for name in _COVERED}
     fields["at"] = entry["at"].isoformat()
     fields["sealed_digest"] = entry["sealed_digest"].hex() if entry["sealed_digest"] else None
+    if stored := entry["changes_digest"]:  # older entries have none
+        fields["changes_digest"] = stored.hex()
     return hmac.digest(secret, previous + changes + canonical(fields).encode(), "sha256")
 
 

@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, TypeVar
 
-from django.db import DatabaseError, DataError, models
+from django.db import models
 from django.db.models import Min, QuerySet
 
 from audit import guards, trail
 from audit.bulk import streamed
+from audit.ill_formed import ILL_FORMED_ROW, binary, binary_or_none, ill_formed, typed
 from audit.models import AuditEntry, Change, Operation
 from audit.redactions import Redacted
 from audit.trail import changes_digest, entry_mac
@@ -33,37 +34,6 @@ class Problem:
     agent: str
     seq: int
     problem: str
-
-
-ILL_FORMED = (TypeError, ValueError, AttributeError, ArithmeticError, LookupError, RecursionError, DatabaseError)
-ILL_FORMED_ROW = "a row has a value of a wrong type or form"
-
-
-class ill_formed:  # noqa: N801  it reads as a statement
-    """A context manager that catches the errors of ill-formed values. It gives a list, which is not empty after an
-    error.
-
-    No edit writes such a value, but SQL can put it into a row. SQLite stores any type in any column, and PostgreSQL has
-    dates that Python does not have. (`contextlib.contextmanager` would be four times slower, and this context manager
-    is used twice for each entry.)
-    """
-
-    def __enter__(self) -> list[bool]:
-        self._found: list[bool] = []
-        return self._found
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
-        if not is_ill_formed(error):
-            return False
-        self._found.append(True)
-        return True
-
-
-def is_ill_formed(error: BaseException | None) -> bool:
-    """Whether the error comes from a bad value, and not from the database itself. A bad value is a date that Python
-    does not have, or text that is not UTF-8."""
-    is_database = isinstance(error, DatabaseError) and not isinstance(error, DataError)
-    return isinstance(error, ILL_FORMED) and (not is_database or "decode to UTF-8" in str(error))
 
 
 def tolerant(label: str, check: Iterator[Problem]) -> Iterator[Problem]:
@@ -116,7 +86,22 @@ def intact(agent_id: int, keep: Callable[[Any], bool], since: int, until: int, h
     `until`. They are the very rows in which this check finds no problem, so that SQL cannot show other rows to a second
     query. A single entry comes after its changes. Empty if there is a problem. `head` is the number and MAC of the last
     entry, from the agent's row."""
-    walk = _Walk(agent_id, "", until, since, keep)
+    return _kept(_Walk(agent_id, "", until, since, keep), head)
+
+
+def intact_entries(
+    agent_id: int, keep: Callable[[Row], bool], since: int, until: int, head: object = None
+) -> list[Any]:
+    """Like `intact`, but for entries only. Their changes are not read, because there can be millions: the MAC of an
+    entry covers a digest of them. If an older entry does not have it, the changes are read."""
+    walk = _Walk(agent_id, "", until, since, keep, reads_changes=False)
+    found = _kept(walk, head)
+    if walk.lacks_digests:
+        return intact(agent_id, lambda row: isinstance(row, dict) and keep(row), since, until, head)
+    return found
+
+
+def _kept(walk: _Walk, head: object) -> list[Any]:
     with ill_formed():
         if not any(walk.problems()) and head in (None, (walk.expected - 1, walk.previous)):
             return walk.kept
@@ -184,9 +169,21 @@ class _Walk:
     """A check of one chain, entry by entry. `expected` is the number of the next entry. `previous` is the MAC of the
     entry before it."""
 
-    def __init__(self, agent_id: int, label: str, until: int | None = None, since: int = 1, keep: Any = None) -> None:
+    lacks_digests = False  # an entry has no digest of its changes, which were not read
+
+    def __init__(
+        self,
+        agent_id: int,
+        label: str,
+        until: int | None = None,
+        since: int = 1,
+        keep: Any = None,
+        *,
+        reads_changes: bool = True,
+    ) -> None:
         self.expected, self.previous, self.label = since, _mac_of(agent_id, since - 1), label
         self._has_searched = keep is not None  # only `verify_audit` shows from where an altered entry comes
+        self._reads_changes = reads_changes
         self._keys = keyring().audit
         self._redacted = Redacted()
         self._since, self._keep, self.kept = since, keep, list[Any]()
@@ -197,6 +194,7 @@ class _Walk:
         self._redacted = _redacted(self._which["agent_id"], self._since)
         entries = AuditEntry.objects.filter(**self._which).order_by("seq").values()
         changes = Change.objects.filter(**self._which).order_by("seq", "number").values_list(*_OF_A_CHANGE, named=True)
+        changes = changes if self._reads_changes else changes.none()
         with streamed(entries) as entry_rows, streamed(changes) as change_rows:
             yield from self._side_by_side(map(self._read, entry_rows), self._by_entry(map(self._read, change_rows)))
 
@@ -225,12 +223,19 @@ class _Walk:
                 else:
                     own = waiting
                 waiting = next(changes, None)
-            yield from self._entry(entry, own or _Changes(seq))
+            yield from self._entry(entry, own or self._not_read(entry))
         while waiting is not None:
             yield self._without_entry(waiting.seq)
             waiting = next(changes, None)
         if self.expected == self._since:
             yield Problem(self.label, 0, "the trail is empty")
+
+    def _not_read(self, entry: Row) -> _Changes:
+        """The changes of an entry that has none, or whose changes are not read."""
+        if self._reads_changes:
+            return _Changes(entry["seq"])
+        self.lacks_digests |= entry["changes_digest"] is None
+        return _Changes(entry["seq"], entry["changes"], binary_or_none(entry["changes_digest"]) or b"")
 
     def _entry(self, entry: Row, own: _Changes) -> Iterator[Problem]:
         previous, self.previous, self.expected = self.previous, b"", entry["seq"] + 1
@@ -370,22 +375,3 @@ def follows(entry: Row, previous: bytes, changes: bytes, keys: Sequence[Key]) ->
         if key.id == key_id and hmac.compare_digest(entry_mac(key.secret, previous, entry, changes), mac):
             return True
     return False
-
-
-def typed(kind: type[T], value: object) -> T:
-    """The value, if it has exactly this type. (In Python, a boolean is an integer.) Raises TypeError for other types,
-    because SQLite stores any type in any column, and an entry's `detail` has any JSON."""
-    if type(value) is not kind:
-        raise TypeError
-    return value
-
-
-def binary(value: Any) -> bytes:
-    """The value as bytes. Raises TypeError for other types. (For a number n, `bytes(n)` would create n zeros.)"""
-    if isinstance(value, bytes | memoryview):
-        return bytes(value)
-    raise TypeError
-
-
-def binary_or_none(value: Any) -> bytes | None:
-    return value if value is None or isinstance(value, bytes) else binary(value)

@@ -1,9 +1,12 @@
-"""A deadline for calls that have none of their own, such as DNS lookups."""
+"""A deadline for calls that have none of their own, such as DNS lookups. And how far clocks can differ."""
 
 from collections.abc import Callable
 from concurrent.futures import Future
+from datetime import timedelta
 from threading import Thread
 from typing import Any
+
+TOLERANCE = timedelta(minutes=1)  # between the clocks of two machines
 
 
 def within(seconds: float | None, do: Callable[[], Any]) -> Any:

@@ -15,10 +15,10 @@ from django.contrib.sessions.base_session import AbstractBaseSession
 from django.contrib.sessions.models import Session
 from django.utils import timezone
 
+from config.deadlines import TOLERANCE
 from config.keyring import keyring
 
 CHARACTERS = 40  # of the column
-TOLERANCE = timedelta(minutes=1)  # between the clocks of two machines
 
 
 class SessionStore(db.SessionStore):

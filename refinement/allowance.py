@@ -40,8 +40,8 @@ def of(tenant: Tenant) -> int | None:
 
 
 def spent(tenant_id: int, now: datetime | None = None) -> int:
-    """Return the number of model tokens that count for the tenant in this month. A later month comes from a clock that
-    was ahead: its tokens count, too."""
+    """Return the number of model tokens that count for the tenant in this month. Those of a later month count, too: the
+    clock was ahead, and `bring_back` has not run yet."""
     rows = Share.objects.filter(tenant_id=tenant_id, month__gte=month_of(now or timezone.now()))
     return rows.values_list("model_tokens", flat=True).first() or 0
 
@@ -87,6 +87,12 @@ def count(session: RefinementSession) -> None:
         add(session.agent.tenant_id, session.model, tokens, session.closed_at, session.reserved_tokens)
 
 
+def bring_back() -> None:
+    """Count the tokens of months that have not begun in the present month, because the clock was ahead."""
+    now = timezone.now()
+    Share.objects.filter(month__gt=month_of(now + SOON)).update(month=month_of(now))
+
+
 @transaction.atomic
 def add(tenant_id: int, model: str, tokens: int, at: datetime, given_back: int = 0) -> None:
     """Add a model's tokens to the tenant's total of the month, and end a reservation."""
@@ -94,7 +100,6 @@ def add(tenant_id: int, model: str, tokens: int, at: datetime, given_back: int =
     share.reserved_tokens -= min(given_back, share.reserved_tokens)
     if share.month is None or share.month < month:
         share.month, share.model_tokens = month, 0
-    share.month = min(share.month, max(month, month_of(timezone.now() + SOON)))
     if share.month == month:  # not if `at` is in an earlier month
         share.model_tokens += tokens * catalog.weight(model)
     share.save()

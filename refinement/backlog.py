@@ -116,6 +116,7 @@ def sweep() -> int:
     """
     began = timezone.now()
     schedule.bring_back()
+    allowance.bring_back()
     add_lost()
     providers.forget_unused()
     failing = providers.failing_names()

@@ -8,6 +8,7 @@ from django.conf import settings
 from django.db.models import DateTimeField, Exists, ExpressionWrapper, F, OuterRef, Q, QuerySet
 from django.utils import timezone
 
+from config.deadlines import TOLERANCE
 from memory.accounts import people
 from memory.agents import due_dates
 from memory.models import Agent, Authenticator, DueReason
@@ -128,7 +129,7 @@ def bring_back() -> None:
 
     Forget codes and failed attempts to sign in that lie in the future, because they lock people out.
     """
-    now = timezone.now() + timedelta(minutes=1)  # the clocks of two machines can differ
+    now = timezone.now() + TOLERANCE
     next_week = ExpressionWrapper(now + F("refine_every") + 2 * due_dates.MAX_SPREAD, DateTimeField())
     far = Q(due_reason__in=(DueReason.MANUAL, DueReason.AGENT), due_at__gt=now)
     far |= Q(due_reason=DueReason.OVER_BUDGET, due_at__gt=now) & ~Q(quiet_until__gt=now)

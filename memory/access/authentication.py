@@ -17,7 +17,7 @@ from django.db import OperationalError, transaction
 from django.utils import timezone
 
 from audit.bulk import Prepared
-from audit.verify import ILL_FORMED, is_ill_formed
+from audit.ill_formed import ILL_FORMED, is_ill_formed
 from config.keyring import is_proven, macs
 from memory.access import authority, roles
 from memory.errors import AuthorityBroken, Erased, Invalid, KeyRejected, KeySuspended, NotFound

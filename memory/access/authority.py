@@ -15,9 +15,9 @@ from django.db.models.functions import Coalesce
 
 from audit import guards
 from audit.bulk import Prepared
+from audit.ill_formed import ILL_FORMED
 from audit.models import AUTHORITY_OPERATIONS, AuditEntry, Operation
 from audit.trail import canonical
-from audit.verify import ILL_FORMED
 from config.keyring import keyring
 from memory.access.heads import require_not_shortened
 from memory.errors import AuthorityBroken, NotAllowed

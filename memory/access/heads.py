@@ -7,7 +7,7 @@ remove the entries since then.
 import json
 import secrets
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
@@ -21,7 +21,7 @@ from django.utils import timezone
 from audit import heads
 from audit.heads import BadHeads, Head
 from audit.models import AuditEntry
-from audit.verify import Problem, intact
+from audit.verify import Problem, intact_entries
 from config.at_once import MAX_WAIT, begin
 from config.at_once import end as end_of
 from config.errors import Busy
@@ -51,25 +51,32 @@ def require_not_shortened(agent: Agent, read_again: Callable[[Agent], None]) -> 
     if agent.audit_seq < max(head["seq"], proven_ends.get(agent.pk, (0, b""))[0]):
         read_again(agent)
     end = agent.audit_seq, bytes(agent.audit_mac)
-    if proven_ends.get(agent.pk) != end:
-        with _alone(agent):  # it takes seconds if there are a million changes
-            start = head["seq"], bytes.fromhex(head["mac"])
-            proven = proven_ends.get(agent.pk, start)
-            start = proven if proven[0] <= end[0] else start  # another thread may have checked later entries
-            # A redaction that is just committed can look like a change. So this looks twice.
-            if start != end and not any(_continues(agent.pk, start, end) for _ in range(2)):
-                advice = _ADVICE.format(agent.label)
-                raise TrailShortened(f"Entries of the audit trail of {agent.label} are missing. {advice}")
-            proven_ends[agent.pk] = end
+    if (start := _proven_until(agent.pk, head, end)) == end:
+        return
+    with _alone(agent) if end[0] > start[0] + FEW else nullcontext():
+        start = _proven_until(agent.pk, head, end)
+        # A redaction that is just committed can look like a change. So this looks twice.
+        if start != end and not any(_continues(agent.pk, start, end) for _ in range(2)):
+            advice = _ADVICE.format(agent.label)
+            raise TrailShortened(f"Entries of the audit trail of {agent.label} are missing. {advice}")
+        proven_ends[agent.pk] = end
+
+
+def _proven_until(agent_id: int, head: Head, end: End) -> End:
+    """The last entry up to `end` that this process has checked. Another thread may have checked later ones."""
+    start = head["seq"], bytes.fromhex(head["mac"])
+    proven = proven_ends.get(agent_id, start)
+    return proven if proven[0] <= end[0] else start
 
 
 @contextmanager
 def _alone(agent: Agent) -> Iterator[None]:
-    """Let one thread at a time check a trail, and a few those of a tenant. So the others can work. Raises Busy."""
+    """One thread at a time checks a long trail, and few threads check or wait for trails of the same tenant. So the
+    other threads can work. Raises Busy."""
     few, one = ("trails", agent.tenant_id), ("trail", agent.pk)
     begun = list[object]()
     try:
-        for each, most, seconds in ((few, max(1, settings.WEB_THREADS // 4), FEW_SECONDS), (one, 1, MAX_WAIT)):
+        for each, most, seconds in ((few, max(2, settings.WEB_THREADS // 4), FEW_SECONDS), (one, 1, MAX_WAIT)):
             if not begin({each: most}, seconds=seconds):
                 raise Busy("Other requests of this tenant are checking a long audit trail. Try again in some seconds.")
             begun.append(each)
@@ -89,7 +96,7 @@ def is_behind(agent: Agent) -> bool:
 
 def _continues(agent_id: int, start: End, end: End) -> bool:
     """Whether the chain is intact from entry `start` to entry `end`."""
-    entries = intact(agent_id, lambda row: isinstance(row, dict), start[0], end[0] + 1, end)
+    entries = intact_entries(agent_id, bool, start[0], end[0] + 1, end)
     return bool(entries) and bytes(entries[0]["mac"]) == start[1]
 
 

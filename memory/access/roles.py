@@ -19,7 +19,8 @@ from django.contrib.sessions.models import Session
 from django.db import transaction
 from django.db.models import Exists, Prefetch, Q, QuerySet, Value
 
-from audit.verify import Problem, ill_formed
+from audit.ill_formed import ill_formed
+from audit.verify import Problem
 from config.at_once import session_of_form
 from config.keyring import is_proven, macs
 from memory.access import authority
@@ -124,15 +125,17 @@ def is_signed_in(person: Person) -> Exists | Value:
 
 
 def require_same_session(person: Person) -> None:
-    """Lock the person's row and session, so that they do not end before the transaction. Raise NotAllowed if the
+    """Lock the person's row and session, so that neither ends before the transaction does. Raise NotAllowed if the
     person's sessions have ended since `person` was read."""
-    row = Person.objects.select_for_update(no_key=True).get(pk=person.pk)
-    if not (_has_locked_session(person.pk) and row.is_active and has_same_sessions(row, person)):
+    row = Person.objects.select_for_update(no_key=True).filter(pk=person.pk).first()
+    is_here = row is not None and row.is_active and has_same_sessions(row, person)
+    if not (is_here and _has_locked_session(person.pk)):
         raise NotAllowed("Your account has changed in the meantime. Sign in again.")
 
 
 def _has_locked_session(person_id: int) -> bool:
-    """Lock the session of this request. Whether it still exists, if it is the person's."""
+    """Lock the session of this request, if it is the person's. Whether it still exists. True if the request has no
+    session of this person."""
     form = session_of_form.get()
     if form is None or form[0] != person_id:
         return True
@@ -230,14 +233,16 @@ def _address(row: TenantKey | Invitation) -> str:
 
 @contextmanager
 def locked_for(action: Action, tenant_id: int, by: Person) -> Iterator[Tenant]:
-    """Lock the tenant, in a transaction, if the person still may carry out `action` in it. Raises NotFound otherwise.
-    At the end, raises NotAllowed if their account or session has ended, because something may have waited since."""
+    """`lock` the tenant, in a transaction, if the person still may carry out `action` in it. Raises NotFound, and
+    NotAllowed."""
     with transaction.atomic():
-        tenant = Tenant.objects.select_for_update(no_key=True).filter(pk=tenant_id).first()
-        if tenant is None or not may(by, action, tenant):
-            raise NotFound("No such tenant, or you may no longer do this in it.")
+        gone = NotFound("No such tenant, or you may no longer do this in it.")
+        if not Tenant.objects.filter(pk=tenant_id).exists():
+            raise gone
+        tenant = lock(tenant_id, by.pk)
+        if not may(by, action, tenant):
+            raise gone
         yield tenant
-        require_same_session(by)
 
 
 def lock(tenant_id: int, *others: int) -> Tenant:
@@ -245,11 +250,12 @@ def lock(tenant_id: int, *others: int) -> Tenant:
     a person between a check and a signature. Raises NotAllowed like `require_same_rights`. Until the transaction ends,
     none of these rights ends."""
     tenant = Tenant.objects.select_for_update(no_key=True).get(pk=tenant_id)
-    own = [form[0]] if (form := session_of_form.get()) else []
-    people = Q(pk__in=Membership.objects.filter(tenant=tenant).values("person")) | Q(pk__in=[*others, *own])
+    form = session_of_form.get()
+    people = Q(pk__in=Membership.objects.filter(tenant=tenant).values("person"))
+    people |= Q(pk__in=[*others, *([form[0]] if form else [])])
     list(Person.objects.select_for_update(no_key=True).filter(people).order_by("pk"))
-    for person in own:
-        _has_locked_session(person)  # the next function checks it
+    if form:
+        _has_locked_session(form[0])  # whoever uses a right checks it
     require_same_rights(tenant_id)
     return tenant
 

@@ -17,6 +17,7 @@ from django.core.validators import validate_email
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
+from config.deadlines import TOLERANCE
 from config.keyring import is_proven, macs
 from memory.access.authentication import new_prefix
 from memory.access.roles import Action, live_fingerprints, lock, locked_for, may, require_same_session, set_live
@@ -69,7 +70,7 @@ def is_open(tenant: Tenant, address: str) -> bool:
 
 def is_in_time(invitation: Invitation) -> bool:
     """Whether the invitation has not expired. An invitation from the future was made while the clock was ahead."""
-    return invitation.made_at <= timezone.now() < invitation.made_at + VALID
+    return invitation.made_at - TOLERANCE <= timezone.now() < invitation.made_at + VALID
 
 
 def withdraw(invitation: Invitation, by: Person) -> None:

@@ -49,6 +49,16 @@ def set_role(tenant_id: int, person_id: int, role: str | None) -> None:
             Membership.objects.filter(tenant=tenant, person_id=person_id).delete()
 
 
+def lock_tenants(person_id: int) -> None:
+    """Lock the tenants of a person, until the transaction ends."""
+    for tenant_id in _tenants_of(person_id):
+        lock(tenant_id)
+
+
+def _tenants_of(person_id: int) -> list[int]:
+    return list(Tenant.objects.filter(memberships__person=person_id).order_by("pk").values_list("pk", flat=True))
+
+
 def sign_again(person_id: int) -> None:
     """End the person's sessions, and sign the person and their memberships with the newest pepper. This signs only what
     counts now."""
@@ -57,7 +67,7 @@ def sign_again(person_id: int) -> None:
             person.generation += 1
             person.save(update_fields=["generation"])
             person.sign()
-    for tenant_id in Tenant.objects.filter(memberships__person=person_id).order_by("pk").values_list("pk", flat=True):
+    for tenant_id in _tenants_of(person_id):
         with transaction.atomic():
             tenant = lock(tenant_id)
             if person_id in (roles := roles_in(tenant)):

@@ -58,8 +58,8 @@ def set_active(person: Person, by: Person, *, is_active: bool) -> None:
     changed by SQL becomes no superuser."""
     if not is_active and person.pk == by.pk:
         raise NotAllowed("You cannot deactivate yourself. Ask another superuser.")
-    superusers = Person.objects.select_for_update().filter(is_superuser=True).order_by("pk")
-    if not any(each.pk == by.pk and manages(each) for each in superusers):
+    people = Person.objects.select_for_update().filter(Q(is_superuser=True) | Q(pk=person.pk)).order_by("pk")
+    if not any(each.pk == by.pk and manages(each) for each in people):
         raise NotAllowed("Only superusers can do this.")
     require_same_session(by)
     row = Person.objects.select_for_update().get(pk=person.pk)
@@ -94,6 +94,7 @@ def install(factor: Authenticator, code: str) -> None:
     The newest pepper then signs the person and their memberships, so that an older pepper can be removed.
     """
     with transaction.atomic():
+        memberships.lock_tenants(factor.user.pk)  # before the person, as everywhere
         require_same_session(factor.user)
         memberships.sign_again(factor.user.pk)
         factor.user.refresh_from_db(fields=["generation", "mac"])

@@ -3,9 +3,10 @@
 from typing import Any
 
 from audit import guards
+from audit.ill_formed import ill_formed
 from audit.models import Operation
 from audit.trail import Actor
-from audit.verify import ill_formed, intact
+from audit.verify import intact
 from audit.waiting import one_snapshot
 from config import PROGRAM
 from memory.access import authority

@@ -9,9 +9,9 @@ from typing import Any
 
 from audit import verify
 from audit.consent import Person, Request
+from audit.ill_formed import binary_or_none
 from audit.models import AuditEntry, Change, Operation
 from audit.trail import Actor, has_body
-from audit.verify import binary_or_none
 from memory import errors
 from memory.consent import grants, notices
 from memory.models import Agent

@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from audit.consent import LAPSES, OPEN, requests, same_address
 from audit.models import ActorKind, AuditEntry, Operation
-from audit.verify import intact
+from audit.verify import intact_entries
 from memory.access import authority, recovery
 from memory.errors import MailNotSent
 from memory.mail import outbox
@@ -121,13 +121,13 @@ def send(agent_id: int, seq: int, whose: int) -> str:
 
 
 def _is_too_many(agent: Agent, entry: AuditEntry, only: Q | None = None) -> bool:
-    """Whether the changes in the 24 hours before this entry use up the limit of letters. With `only`, other changes do
-    not count."""
+    """Whether the changes in the 24 hours before this entry use up the limit of letters. `only` chooses those that are
+    counted."""
     stewards = Agent.objects.filter(pk=agent.pk).values("steward")  # not as a value, which a log may contain
     agents = Agent.objects.filter(tenant=agent.tenant, steward__in=stewards).values("pk")
-    # If the clock was ahead, entries have the same date for long.
-    today = AuditEntry.objects.filter(only or Q(), operation__in=_NOTICED, at__gt=entry.at - timedelta(days=1))
-    today = today.filter(at__lte=entry.at).exclude(agent_id=agent.pk, seq__gte=entry.seq)
+    # After the clock was ahead, entries have the same date for long. They do not count, so that no letter is missing.
+    today = AuditEntry.objects.filter(only or Q(), operation__in=_NOTICED, at__lt=entry.at)
+    today = today.filter(at__gt=entry.at - timedelta(days=1))
     # Letters about the first claims and changes of the steward are always sent. So other changes cannot hide them.
     is_important = entry.operation == Operation.CLAIMED or "steward" in entry.detail.get("changed", {})
     if is_important and today.filter(_IMPORTANT, agent_id=agent.pk).count() < MOST_IMPORTANT:
@@ -200,8 +200,8 @@ def is_new_steward(agent: Agent, rows: list[Any] | None = None) -> bool:
 def _setting_changes(agent: Agent, since: int = 1) -> list[Any]:
     """The entries that changed the agent's settings, from an intact trail. Empty if SQL altered the trail."""
     head = agent.audit_seq, bytes(agent.audit_mac)
-    is_change = lambda row: isinstance(row, dict) and row["operation"] in authority.OPERATIONS  # noqa: E731
-    return intact(agent.pk, is_change, since, head[0] + 1, head)
+    is_change = lambda row: row["operation"] in authority.OPERATIONS  # noqa: E731
+    return intact_entries(agent.pk, is_change, since, head[0] + 1, head)
 
 
 _RECOVERY = (

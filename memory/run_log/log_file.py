@@ -323,7 +323,7 @@ class Opened(NamedTuple):
 @contextmanager
 def _opened(place: files.Place, flags: int = os.O_RDONLY) -> Iterator[Opened]:
     """Open the file. If the flags have O_CREAT, create the file and its folder if they do not exist. Raises OSError.
-    Raises FileFault, also for a file in a vault, which SQL could let begin around it."""
+    Raises FileFault, also if the file is in a vault: SQL may have hidden the path when the vault was chosen."""
     if any(map(mark_in, place.path.parents)):
         raise FileFault(f"{place.path}: is inside a vault", "is inside a vault")
     folder = files.opened_below(*place.real(), create=bool(flags & os.O_CREAT))

@@ -12,18 +12,9 @@ from django.db.models import DateTimeField, Max, QuerySet
 from audit import trail
 from audit.bulk import streamed
 from audit.consent import columns, requests
+from audit.ill_formed import ILL_FORMED_ROW, binary, binary_or_none, ill_formed, typed
 from audit.models import AccessRequest, AuditEntry, Change, Operation
-from audit.verify import (
-    ILL_FORMED_ROW,
-    Problem,
-    binary,
-    binary_or_none,
-    chain,
-    first_unreadable,
-    ill_formed,
-    tolerant,
-    typed,
-)
+from audit.verify import Problem, chain, first_unreadable, tolerant
 from audit.waiting import consistent_reads
 from config import PROGRAM
 from config.keyring import keyring

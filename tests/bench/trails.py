@@ -114,8 +114,9 @@ class _Pen:
             "operation": str(operation),
             "detail": {"reason": "bench"} if operation == Operation.UNPROTECTED else {},
             "distinct_tokens": self.distinct,
+            "changes_digest": changes_digest([change]),
         }
-        entry["mac"] = entry_mac(self.key.secret, self.head.mac, entry, changes_digest([change]))
+        entry["mac"] = entry_mac(self.key.secret, self.head.mac, entry, entry["changes_digest"])
         self.head = AuditEntry(**entry)
         return entry
 

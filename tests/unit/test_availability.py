@@ -3,7 +3,6 @@
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from threading import Event, Thread
@@ -12,7 +11,6 @@ from timeit import timeit
 from typing import Any
 
 import pytest
-import time_machine
 from django.core import mail
 from django.db import OperationalError, connection, transaction
 from django.test import Client
@@ -225,16 +223,6 @@ def test_letters_about_the_steward_are_limited_for_all_agents_together(
     assert len(queueing.letters()) < 2 * letters.MOST_IMPORTANT + letters.MOST_A_DAY
 
 
-def test_letters_are_limited_although_the_clock_was_ahead(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All entries of the next day had the same date, and none of them counted."""
-    monkeypatch.setattr(letters, "MOST_A_DAY", 3)
-    with time_machine.travel(timezone.now() + timedelta(days=1)):
-        lifecycle.change(ada, ME, steward="sue@acme.example")
-    for number in range(6):
-        lifecycle.change(fresh(ada), ME, model=f"openai/m{number}")
-    assert len(queueing.letters()) == 3
-
-
 @pytest.mark.parametrize("model", ["openai/now see\nme", "openai/visit evil.example", "openai/<b>"])
 def test_a_model_is_a_name(ada: Agent, model: str) -> None:
     with pytest.raises(Invalid):
@@ -362,7 +350,7 @@ def test_a_long_trail_is_checked_once_and_most_threads_stay_free(
     monkeypatch.setattr(heads, "_continues", lambda pk, *_: checked.append(pk) or may_end.wait(20))
 
     def check(pk: int) -> str:
-        agent = Agent(pk=pk, tenant_id=pk, slug="ada", audit_seq=9, audit_mac=b"9")
+        agent = Agent(pk=pk, tenant_id=pk, slug="ada", audit_seq=99, audit_mac=b"9")
         try:
             heads.require_not_shortened(agent, lambda _: None)
         except Busy:

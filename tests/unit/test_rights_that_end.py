@@ -12,7 +12,7 @@ import pytest
 import time_machine
 from django.contrib.auth.hashers import make_password
 from django.contrib.sessions.models import Session
-from django.db import connection, transaction
+from django.db import OperationalError, connection, transaction
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
@@ -184,23 +184,23 @@ def test_a_sign_in_with_a_former_password_does_not_bring_it_back(db: None) -> No
     assert Person.objects.get(pk=ann.pk).password.startswith("pbkdf2_sha256")
 
 
-@pytest.mark.parametrize("end", ["sign-out", "password", "deactivation"])
-def test_a_session_that_ends_while_a_form_waits_changes_no_webhook(acme: Tenant, ann: Person, end: str) -> None:
-    """The form waited for the webhook's row."""
+@pytest.mark.postgresql
+@pytest.mark.django_db(transaction=True)
+def test_the_account_and_the_session_of_a_form_do_not_end_before_it(acme: Tenant) -> None:
+    """A form waited for the row of a webhook. Meanwhile its person signed out. Then it changed the webhook."""
     boss = superuser("boss")
-    webhooks.configure(acme, "https://good.example/")
-    values: Any = {"password": make_password(PASSWORD)} if end == "password" else {"is_active": end == "sign-out"}
 
-    def save(session: SessionStore) -> None:
-        with locked_for(Action.STAFF, acme.pk, boss):
-            assert webhooks.configure(acme, "https://evil.example/", new_secret=True)
-            Person.objects.filter(pk=boss.pk).update(**values)
-            if end == "sign-out":
-                session.delete()
+    def is_locked(row: Any) -> bool:
+        with closing(connection), transaction.atomic():
+            try:
+                type(row)._default_manager.select_for_update(nowait=True).get(pk=row.pk)
+            except OperationalError:
+                return True
+        return False
 
-    with form_of(boss) as session, pytest.raises(NotAllowed):
-        save(session)
-    assert webhooks.of(acme).url == "https://good.example/"
+    with form_of(boss) as session, locked_for(Action.STAFF, acme.pk, boss), ThreadPoolExecutor(1) as pool:
+        rows = acme, boss, Session.objects.get(session_key=session.row_key)
+        assert [*pool.map(is_locked, rows)] == [True] * 3
 
 
 @pytest.mark.parametrize("end", ["removal", "sign-out", "password", "deactivation"])
@@ -300,6 +300,32 @@ def test_who_is_deactivated_while_their_form_waits_for_a_member_signs_nothing(ac
         with pytest.raises(NotAllowed, match="nothing was done"):
             asked.result()
     assert not TenantKey.objects.exists()
+
+
+@pytest.mark.postgresql
+@pytest.mark.django_db(transaction=True)
+def test_a_form_and_a_new_second_factor_at_once_are_no_deadlock(acme: Tenant, ann: Person) -> None:
+    is_held, may_go = Event(), Event()
+
+    def form() -> None:
+        with closing(connection), locked_for(Action.STAFF, acme.pk, ann):
+            is_held.set()
+            may_go.wait(20)
+            webhooks.configure(acme, "https://good.example/")
+
+    def replace() -> None:
+        with closing(connection):
+            enrol(ann)
+
+    with ThreadPoolExecutor(2) as pool:
+        sent = pool.submit(form)
+        assert is_held.wait(20)
+        replaced = pool.submit(replace)
+        _wait_for_a_lock()
+        may_go.set()
+        sent.result()
+        replaced.result()
+    assert webhooks.of(acme).url
 
 
 def _wait_for_a_lock() -> None:

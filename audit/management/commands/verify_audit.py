@@ -7,6 +7,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from audit import disk, heads, verify
+from audit.ill_formed import ill_formed
 from audit.models import AccessRequest, AuditEntry
 from audit.verify import Problem
 from config.commandline import Task, read_file
@@ -84,7 +85,7 @@ class Command(Task):
 
 def _named(label: str) -> list[int]:
     """The id of the agent with this name, even if the rest of its row is invalid."""
-    with verify.ill_formed() as found:
+    with ill_formed() as found:
         pk = agent_named(label).pk
     if not found:
         return [pk]

@@ -33,7 +33,6 @@ _STATUS: dict[int, tuple[type[DomainError], ...]] = {  # others: 409
     404: (errors.NotFound, errors.UnknownMemory, errors.UnknownEntry, UnknownSession),
     409: (errors.Erased,),
     422: (Invalid, errors.SlowSearch, ModelNotConfigured, BadCall),
-    429: (Busy,),
     503: (errors.SealBroken, ConfigurationError),
 }
 
@@ -78,6 +77,8 @@ class Handler(ExceptionHandler):
     def convert_known_exceptions(self, exc: Exception) -> Exception:
         if isinstance(exc, FileFault):
             return Unavailable(_FILE, FileFault.code)
+        if isinstance(exc, Busy):
+            return exceptions.Throttled(1)
         if isinstance(exc, DomainError):
             return _refusal(exc)
         if isinstance(exc, SuspiciousOperation):
