@@ -33,6 +33,7 @@ from refinement.models import Dream, Mode, Outcome, RefinementSession, held
 MAX_TOKENS = 2_000_000  # of a memory store; a session can refine less
 RECORDED_SHARE = 4  # recordings have at most this part of a batch
 MAX_INSTRUCTIONS = 4_096  # characters
+KEPT = 1_000  # dreams of an agent whose instructions are kept, because a claim deletes them
 _WORKER = Actor.system("dream")
 _OPEN = (Dream.Status.PENDING, Dream.Status.RUNNING)
 
@@ -79,6 +80,7 @@ def create(
     )
     dream.instructions = Silo.for_agent(agent).seal_text(_seal(agent, dream), number, instructions)
     dream.save(force_insert=True)
+    dreams.filter(number=number - KEPT).update(instructions=None)
     return dream
 
 

@@ -228,7 +228,8 @@ def end_open(*, agent: Agent, why: str = "", **_: Any) -> None:
     dreams = Dream.objects.filter(agent_id=agent.pk)
     ended = {"status": Dream.Status.FAILED, "error": why or "claim", "ended_at": timezone.now()}
     dreams.filter(status=Dream.Status.PENDING).update(**ended)
-    dreams.update(instructions=None)  # they may have the removed content, or are from an earlier holder of the key
+    # They may have the removed content, or are from an earlier holder of the key.
+    dreams.filter(instructions__isnull=False).update(instructions=None)
 
 
 def close_stale() -> list[RefinementSession]:

@@ -88,6 +88,16 @@ def test_a_dream_of_a_copy_leaves_the_store_as_it_is(ada: Agent, monkeypatch: py
     assert problems(ada) == []
 
 
+def test_the_instructions_of_the_newest_dreams_are_kept(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A claim deleted those of 40,000 canceled dreams, and held SQLite's writer for two seconds."""
+    monkeypatch.setattr(dreams, "KEPT", 2)
+    store = new(ada, a="tea")
+    for number in range(1, 5):
+        dream(ada, store, instructions="Keep the tea.")
+        dreams.cancel(fresh(ada), number)
+    assert sorted(dreams.instructions(fresh(ada), Dream.objects.all())) == [3, 4]
+
+
 def test_a_merge_keeps_the_path_of_its_first_source_and_the_others_leave(ada: Agent) -> None:
     store = new(ada, a="Ana has a boat.", b="The boat is green.", c="tea")
     lifecycle.change(fresh(ada), ME, retention="0.5")
