@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import Q, QuerySet
+from django.db.models import Q, QuerySet, Subquery
+from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from audit.models import OWN_EDITS, AuditEntry, Change, Operation
@@ -34,7 +35,7 @@ def require(agent: Agent, memories: Iterable[Memory], now: datetime) -> None:
     edited = old | set(others.values_list("number", flat=True))
     if len(edited) <= ALWAYS_ALLOWED:
         return
-    allowed = max(ALWAYS_ALLOWED, _count_at(agent, since) // 2)
+    allowed = max(ALWAYS_ALLOWED, _count_at(agent, since, 2 * len(edited)) // 2)
     if len(edited) > allowed:
         raise DiscardShare(allowed)
 
@@ -58,9 +59,19 @@ def _touched(agent: Agent, since: datetime, *operations: str) -> QuerySet[Change
     return Change.objects.filter(agent_id=agent.pk, seq__in=entries.values("seq")).values("number")
 
 
-def _count_at(agent: Agent, since: datetime) -> int:
-    """Count the core memories that were active at `since`. Memories that were restored after `since` do not count."""
+def _count_at(agent: Agent, since: datetime, most: int) -> int:
+    """Count the core memories that were active at `since`, until there are `most`. Memories that were restored after
+    `since` do not count.
+
+    The active memories have an index. The others are found by their versions: there can be hundreds of thousands that
+    were discarded or beneath before.
+    """
+    old = _core(agent, since).exclude(number__in=_touched(agent, since, Operation.RESTORED))
+    active: int = old.active()[:most].count()
+    if active >= most:
+        return active
     was_kept = Q(discarded_at__isnull=True) | Q(discarded_at__gte=since)
     was_core = Q(beneath_at__isnull=True) | Q(beneath_at__gte=since)
-    restored = _touched(agent, since, Operation.RESTORED)
-    return _core(agent, since).filter(was_kept, was_core).exclude(number__in=restored).count()
+    before = AuditEntry.objects.filter(agent_id=agent.pk, at__lt=since).order_by("-seq").values("seq")[:1]
+    left = old.filter(was_kept, was_core, version__gt=Coalesce(Subquery(before), 0))
+    return active + int(left.filter(Q(discarded_at__isnull=False) | Q(beneath_at__isnull=False)).count())

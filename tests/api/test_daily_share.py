@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 import time_machine as clock
-from django.db import connections
+from django.db import connection, connections
+from django.test.utils import CaptureQueriesContext
 
 from memory.models import Agent
 from memory.policy.validation import Draft
 from memory.time_machine import rollback
 from memory.time_machine.rollback import What
-from memory.writing import duplicates, operations
+from memory.writing import daily_limit, duplicates, operations
 from tests import steps
 from tests.api.calling import Answer, Caller
 from tests.conftest import OPERATOR
@@ -155,3 +156,17 @@ def test_parallel_requests_do_not_exceed_the_limit(runtime: Caller, ada: Agent) 
         statuses = list(pool.map(delete, range(21, 36)))
     assert sorted(statuses) == [204] * 5 + [409] * 10
     assert problems(ada) == []
+
+
+@pytest.mark.sqlite
+def test_the_limit_reads_no_memories_that_left_core_before(old: Agent) -> None:
+    """SQLite read 160,000 large memories beneath for each edit, which took 1.5 seconds under its lock."""
+    with CaptureQueriesContext(connection) as captured:
+        assert daily_limit._count_at(old, NOW - daily_limit.DAY, 3 * OLD) == OLD
+    plans = []
+    with connection.cursor() as cursor:
+        for each in captured:
+            cursor.execute(f"EXPLAIN QUERY PLAN {each['sql']}")
+            plans.append("\n".join(str(row) for row in cursor.fetchall()))
+    assert "USING INDEX memory_active" in plans[0]
+    assert "memory_by_version (agent_id=? AND version>?)" in plans[1]
