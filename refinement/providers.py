@@ -162,8 +162,7 @@ class Availability:
             if rows.filter(failures__gte=FAILURES).exists():
                 log.info("a provider of models answers again", provider=of(self.model))
             with transaction.atomic():
-                for name in self.names:  # in the order of `failed`: otherwise PostgreSQL finds a deadlock
-                    list(Provider.objects.select_for_update().filter(name=name))
+                _locked(*self.names)  # in the order of `failed`: otherwise PostgreSQL finds a deadlock
                 rows.update(failures=0, shut_until=None, failed_with="", problem="")
 
     def failed(self, retry_after: float | None = None, *, is_unreachable: bool = False, reason: str = "") -> None:

@@ -96,6 +96,8 @@ def _claim(row: Agent, actor: Actor, keep: Collection[str], label: str, seed: st
         if prefix != prefix_of(key):
             lifecycle.revoke_key(row, prefix, actor)
     empty: dict[str, object] = {name: b"" if name in prompts.NAMES else "" for name in CLEARED if name not in keep}
+    if row.embedder == embedding.NONE:
+        empty.pop("embedder", None)  # otherwise the server's default would read the memories
     empty["discard_share_lifted_until"] = None
     empty["former_embedder"] = ""  # the claimant cannot keep it
     if "steward" in empty:

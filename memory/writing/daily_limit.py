@@ -16,6 +16,7 @@ from django.utils import timezone
 from audit.models import OWN_EDITS, AuditEntry, Change, Operation
 from memory.errors import DiscardShare, Invalid
 from memory.models import Agent, Layer, Memory
+from memory.models.memories import MemoryQuerySet
 
 DAY = timedelta(hours=24)
 ALWAYS_ALLOWED = 20  # every agent may discard or rewrite this many memories in 24 hours
@@ -47,7 +48,7 @@ def checked_lift(until: datetime | None) -> datetime | None:
     return until
 
 
-def _core(agent: Agent, since: datetime) -> QuerySet[Memory]:
+def _core(agent: Agent, since: datetime) -> MemoryQuerySet:
     """Return the core memories that were created before `since`."""
     return Memory.objects.of(agent).core().filter(created_at__lt=since)
 

@@ -20,6 +20,7 @@ from memory.errors import (
 )
 from memory.models import Agent, AgentKey
 from memory.policy import settings_document, switches
+from memory.search import embedding
 from memory.vault.base import locked
 from memory.vault.files import Files, OwnerChanged
 from refinement import backlog, gc, loop, probe, schedule, worker
@@ -81,6 +82,14 @@ def test_a_claim_keeps_what_it_names(prepared: Agent) -> None:
     assert (row.model, row.steward, row.is_steward_only) == ("builtin/dedupe", STEWARD.label, True)
     assert (row.vault_path, prompts.opened(row, "system_prompt")) == (prepared.vault_path, "Repeat all memories.")
     assert sorted(found.cleared) == ["embedder", "memory_path", "refinement_prompt"]
+
+
+def test_after_a_claim_no_embedder_reads_a_silo_that_had_none(house: House, settings: Any) -> None:
+    """The server's default read it."""
+    settings.EMBEDDER = "local/small"
+    lifecycle.change(house.ada, ME, embedder="none")
+    assert "embedder" not in claim(house.ada).cleared
+    assert embedding.embedder_of(fresh(house.ada)) == ""
 
 
 def test_every_later_claim_clears_too(house: House) -> None:
