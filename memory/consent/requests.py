@@ -86,9 +86,9 @@ def _require_scope(agent: Agent, scope: Scope) -> None:
 
 
 def propose(agent: Agent, actor: Actor, **settings: Any) -> Request:
-    """Propose new values for settings in `PROPOSABLE`, which decide who can read. It replaces the open proposal.
+    """Propose new values for settings in `PROPOSABLE`, which decide who can read. It replaces the open proposal. The
+    caller checks that the model exists.
 
-    The caller checks that the model exists.
     Raises AgentConsentRequired, Invalid, ConsentRequired, TooManyRequests, MailNotSent, Erased.
     """
     if actor.kind not in (ActorKind.PERSON, ActorKind.OPERATOR):
@@ -113,10 +113,7 @@ def propose(agent: Agent, actor: Actor, **settings: Any) -> Request:
 
 
 def _vault(row: Agent, path: str, actor: Actor) -> str:
-    """The resolved path of a vault. Operators may use every vault root. Others may use only their tenant's folder.
-
-    Raises Invalid.
-    """
+    """Resolve the path of a vault: in any root for operators, in their tenant's folder for others. Raises Invalid."""
     allowed = base.roots()
     if actor.kind != ActorKind.OPERATOR:
         allowed = tuple(root / row.tenant.slug for root in allowed)
@@ -347,12 +344,15 @@ def revoke(agent: Agent, number: int, actor: Actor, *, why: str = "") -> Request
 
 
 def withdraw_all(person_id: int, why: str, *, tenant_id: int | None = None) -> None:
-    """End all requests and grants of a person, or only those for agents of this tenant. It is called when a person's
-    password or second factor changes, and when a person is deactivated or leaves a tenant."""
+    """End all requests and grants of a person, or only those for agents of this tenant. Raises AuthorityBroken."""
     requested = AuditEntry.objects.filter(ASKS, operation=Operation.ACCESS_REQUESTED, detail__person_id=person_id)
-    agents = Agent.objects.select_related("tenant").filter(pk__in=requested.values("agent_id"))
+    requested = requested if tenant_id is None else requested.filter(tenant_id=tenant_id)
+    labels = dict(requested.values_list("agent_id", "agent_label"))
+    agents = Agent.objects.select_related("tenant").in_bulk(labels)
     ends = {State.REQUESTED: State.LAPSED, State.ACTIVE: State.REVOKED}
-    for agent in agents if tenant_id is None else agents.filter(tenant_id=tenant_id):
+    if hidden := labels.keys() - agents.keys():  # by SQL
+        raise errors.AuthorityBroken(labels[min(hidden)])
+    for _, agent in sorted(agents.items()):
         with edits.locked(agent) as row:
             close_expired(row)
             for request in consent.requests(row.pk).values():

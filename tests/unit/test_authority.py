@@ -1,6 +1,7 @@
 """Attacks by SQL on the values that decide who can read a silo. Nothing opens, and verification names the agent."""
 
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
@@ -274,14 +275,28 @@ def test_the_commands_repair_and_sign_again(house: House, settings: Any, capsys:
     assert (run("rotate_audit_key").code, problems(house.bob)) == (0, [])
 
 
-def test_a_row_that_a_former_audit_key_signed_is_not_signed_again(house: House, settings: Any) -> None:
+@pytest.mark.parametrize("when", ["before", "just before it is signed"])
+def test_a_row_that_a_former_audit_key_signed_is_not_signed_again(
+    house: House, settings: Any, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
     stolen = keyring().audit[0].secret
     old = settings.AUDIT_KEY or (settings.KEYS_DIR / "audit").read_text().strip()
     settings.AUDIT_KEY = f"{'A' * 43}=,{old}"
     row = fresh(house.ada)
     row.model = "openai/x"
     values = {"model": row.model, "authority_mac": authority._mac(stolen, row)}
-    Agent.objects.filter(pk=row.pk).update(**values)
+    change = partial(Agent.objects.filter(pk=row.pk).update, **values)
+    if when == "before":
+        change()
+    else:
+        locked, changes = edits.locked, [change]
+
+        def late(agent: Agent) -> Any:
+            if agent.pk == row.pk and changes:
+                changes.pop()()
+            return locked(agent)
+
+        monkeypatch.setattr(edits, "locked", late)
     ran = run("rotate_audit_key")
     assert (ran.code, "acme/ada" in ran.err) == (1, True)
     call_command("repair_authority", "acme/ada")

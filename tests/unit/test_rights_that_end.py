@@ -25,8 +25,8 @@ from memory.access.authentication import either_key, new_request, prefix_of, req
 from memory.access.roles import Action, locked_for, request_rights, roles_in, tenant_ids
 from memory.accounts import invitations, memberships, people
 from memory.agents import lifecycle
-from memory.consent import granted_reads
-from memory.errors import InvalidLink, KeyRejected, NotAllowed, NotFound, NotGranted
+from memory.consent import granted_reads, requests
+from memory.errors import AuthorityBroken, InvalidLink, KeyRejected, NotAllowed, NotFound, NotGranted
 from memory.models import Agent, Invitation, Membership, Person, Role, Tenant, TenantKey
 from refinement.notices import webhooks
 from tests.admin.actions import confirm
@@ -244,6 +244,21 @@ def test_a_grant_that_expires_while_its_read_is_recorded_gives_nothing(
         late(monkeypatch, granted_reads, "_record", lambda: clock.shift(3_601))
         with pytest.raises(NotGranted):
             granted_reads.memories(fresh(ada), number, Reader(reader.pk, reader.email), [1])
+
+
+def test_nobody_is_removed_while_sql_hides_an_agent_whose_grant_must_end(
+    acme: Tenant, ada: Agent, bob: Agent, ann: Person
+) -> None:
+    """The grant went on, also for a command that was reading."""
+    reader = Person.objects.create_user("reader@acme.test")
+    member = join(person=reader, tenant=acme, role=Role.AUDITOR)
+    number = granted(ada, reader)
+    Agent.objects.filter(pk=ada.pk).update(tenant=bob.tenant_id)
+    with pytest.raises(AuthorityBroken):
+        memberships.remove(member, ann)
+    Agent.objects.filter(pk=ada.pk).update(tenant=acme)
+    memberships.remove(member, ann)
+    assert requests.find(fresh(ada), number).state == "revoked"
 
 
 @pytest.mark.parametrize("form", ["reactivate", "accept", "add a tenant"])

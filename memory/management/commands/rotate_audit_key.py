@@ -27,9 +27,9 @@ class Command(Task):
         with progress("signing", unit="agents", total=older.count()) as advance:
             for agent in older.iterator(chunk_size=500):
                 try:
-                    if repair.repair(agent.pk, agent.label, is_dry_run=True):  # somebody may have the older key
-                        raise AuthorityBroken(agent.label)
                     with edits.locked(agent) as row:
+                        if repair.repair(row.pk, row.label, is_dry_run=True):  # somebody may have the older key
+                            raise AuthorityBroken(row.label)
                         authority.sign(row)
                         row.save(update_fields=authority.SIGNATURE)
                 except MemoryFault as error:
