@@ -82,9 +82,10 @@ def after(agent: Agent, embedder: str) -> dict[str, str]:
 def restart(agent: Agent) -> None:
     """Remove the vectors that a locked agent must not have, and look at all its memories again. Vectors that are still
     right stay. Call this after a change of its embedder or of its rules."""
-    hidden = Memory.objects.of(agent).filter(category__in=_never(agent))
-    Vector.objects.filter(agent_id=agent.pk, number__in=hidden.values("number")).delete()
-    remove_unused(agent)
+    if (mine := Vector.objects.filter(agent_id=agent.pk)).exists():  # there may be very many memories
+        hidden = Memory.objects.of(agent).filter(category__in=_never(agent))
+        mine.filter(number__in=hidden.values("number")).delete()
+        remove_unused(agent)
     embedder = embedder_of(agent)
     first: Any = {"embedder": embedder, "version": 0, "number": 0, "dimensions": 0, "tokens": 0}
     first |= {"failures": 0, "problem": "", "wait_until": timezone.now()}
