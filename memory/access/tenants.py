@@ -8,7 +8,7 @@ from django.db import IntegrityError, models, transaction
 from django.utils import timezone
 
 from memory.access.authentication import new_key
-from memory.access.roles import lock, set_live, sign_roles
+from memory.access.roles import lock, set_live, sign_roles, whole_roles
 from memory.errors import AlreadyExists, Invalid, NotFound
 from memory.models import Tenant, TenantKey
 
@@ -83,3 +83,5 @@ def revoke_key(slug: str, prefix: str) -> None:
             raise NotFound("The tenant has no key with this prefix.")
         if rows.filter(revoked_at=None).update(revoked_at=timezone.now()) or f"{prefix}-" in tenant.live_prefixes:
             set_live(tenant.pk, ended=prefix)
+        else:
+            whole_roles(tenant)  # SQL may only seem to have ended it

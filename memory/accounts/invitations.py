@@ -20,7 +20,16 @@ from django.utils import timezone
 from config.deadlines import TOLERANCE
 from config.keyring import is_proven, macs
 from memory.access.authentication import new_prefix
-from memory.access.roles import Action, live_fingerprints, lock, locked_for, may, require_same_session, set_live
+from memory.access.roles import (
+    Action,
+    live_fingerprints,
+    lock,
+    locked_for,
+    may,
+    require_same_session,
+    set_live,
+    whole_roles,
+)
 from memory.accounts import memberships, people
 from memory.errors import AlreadyExists, Invalid, InvalidLink, NotAllowed
 from memory.mail import letters
@@ -79,6 +88,8 @@ def withdraw(invitation: Invitation, by: Person) -> None:
         rows = Invitation.objects.filter(pk=invitation.pk, tenant=tenant, used_at=None)
         if rows.delete()[0] or f"{invitation.prefix}-" in tenant.live_prefixes:
             set_live(tenant.pk, ended=invitation.prefix)
+        else:
+            whole_roles(tenant)  # SQL may only seem to have ended it
 
 
 def look(token: str) -> Opened:

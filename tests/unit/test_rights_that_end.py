@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -90,6 +91,20 @@ def test_a_tenant_key_is_not_revoked_in_another_tenant(
         tenants.revoke_key("acme", prefix_of(key))
     name(names, acme.pk)
     assert prefix_of(key) == either_key(key).prefix, "the command failed, and the key is still valid"
+
+
+@pytest.mark.parametrize("what", ["key", "invitation"])
+def test_what_sql_marks_as_ended_for_a_moment_is_not_reported_as_ended(acme: Tenant, ann: Person, what: str) -> None:
+    boss, now = superuser("boss"), timezone.now()
+    key, _ = tenants.issue_key("acme"), invitations.invite(acme, "new@acme.test", Role.OWNER, ann)
+    TenantKey.objects.update(revoked_at=now)
+    Invitation.objects.update(used_at=now)
+    Tenant.objects.filter(pk=acme.pk).update(live_prefixes="")
+    end: Callable[[], object] = partial(tenants.revoke_key, "acme", prefix_of(key))
+    if what == "invitation":
+        end = partial(invitations.withdraw, Invitation.objects.get(), boss)
+    with pytest.raises(NotAllowed, match="was changed"):
+        end()
 
 
 def test_an_invitation_that_sql_hides_while_it_is_replaced_does_not_count(
