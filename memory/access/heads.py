@@ -22,8 +22,7 @@ from audit import heads
 from audit.heads import BadHeads, Head
 from audit.models import AuditEntry
 from audit.verify import Problem, intact_entries
-from config.at_once import MAX_WAIT, begin
-from config.at_once import end as end_of
+from config import at_once
 from config.errors import Busy
 from config.keyfiles import write_new
 from memory.errors import TrailChanged, TrailShortened
@@ -76,13 +75,13 @@ def _alone(agent: Agent) -> Iterator[None]:
     few, one = ("trails", agent.tenant_id), ("trail", agent.pk)
     begun = list[object]()
     try:
-        for each, most, seconds in ((few, max(2, settings.WEB_THREADS // 4), FEW_SECONDS), (one, 1, MAX_WAIT)):
-            if not begin({each: most}, seconds=seconds):
+        for each, most, seconds in ((few, max(2, settings.WEB_THREADS // 4), FEW_SECONDS), (one, 1, at_once.MAX_WAIT)):
+            if not at_once.begin({each: most}, seconds=seconds):
                 raise Busy("Other requests of this tenant are checking a long audit trail. Try again in some seconds.")
             begun.append(each)
         yield
     finally:
-        end_of(begun)
+        at_once.end(begun)
 
 
 def is_behind(agent: Agent) -> bool:

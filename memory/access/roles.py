@@ -129,13 +129,12 @@ def require_same_session(person: Person) -> None:
     person's sessions have ended since `person` was read."""
     row = Person.objects.select_for_update(no_key=True).filter(pk=person.pk).first()
     is_here = row is not None and row.is_active and has_same_sessions(row, person)
-    if not (is_here and _has_locked_session(person.pk)):
+    if not (is_here and _lock_session(person.pk)):
         raise NotAllowed("Your account has changed in the meantime. Sign in again.")
 
 
-def _has_locked_session(person_id: int) -> bool:
-    """Lock the session of this request, if it is the person's. Whether it still exists. True if the request has no
-    session of this person."""
+def _lock_session(person_id: int) -> bool:
+    """Lock the session of this request. Returns False if it has ended. If it is not this person's, returns True."""
     form = session_of_form.get()
     if form is None or form[0] != person_id:
         return True
@@ -255,7 +254,7 @@ def lock(tenant_id: int, *others: int) -> Tenant:
     people |= Q(pk__in=[*others, *([form[0]] if form else [])])
     list(Person.objects.select_for_update(no_key=True).filter(people).order_by("pk"))
     if form:
-        _has_locked_session(form[0])  # whoever uses a right checks it
+        _lock_session(form[0])  # each check of a right looks whether it exists
     require_same_rights(tenant_id)
     return tenant
 

@@ -26,7 +26,6 @@ from refinement import allowance, backlog, loop, schedule, scheduling, tasks
 from refinement import session as sessions
 from refinement.models import Outcome, Provider, RefinementSession, Served, Waiting
 from refinement.monitoring import health
-from refinement.providers import Availability
 from tests import refining, steps
 from tests.conftest import OPERATOR
 from tests.fault.test_writers import at_once
@@ -316,23 +315,6 @@ def enqueue(count: int, tenants: int) -> None:
 
 def create_due(count: int) -> list[Agent]:
     return [due(f"t{n % 3}", f"a{n}") for n in range(count)]
-
-
-@pytest.mark.postgresql
-@pytest.mark.django_db(transaction=True)
-def test_answers_and_failures_of_a_provider_at_once_are_no_deadlock() -> None:
-    """PostgreSQL ended one of the two, and so a session failed."""
-    agents = [due(f"t{place}", "one", f"openai/m{place % 3}") for place in range(9)]
-
-    def work(place: int) -> None:
-        dice = random.Random(place)
-        for _ in range(60):
-            availability = Availability(agents[place].model, agents[place])
-            availability.wait()
-            time.sleep(0.02 * dice.random())
-            availability.answered() if dice.random() < 0.5 else availability.failed(is_unreachable=dice.random() < 0.5)
-
-    in_workers(work, len(agents))
 
 
 @pytest.mark.django_db(transaction=True)

@@ -4,9 +4,12 @@ A provider that is down costs a few calls, but no sessions. Then all continue. T
 moves by a minute; the tests carry out the tasks of workers.
 """
 
+import random
+import time
 from collections import Counter
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -21,8 +24,10 @@ from refinement import backlog, knife, loop, providers, scheduling, tasks
 from refinement import session as sessions
 from refinement.errors import BackingOff
 from refinement.models import Driver, Outcome, Provider, RefinementSession, Waiting
+from refinement.providers import Availability
 from tests import queueing, refining, steps
 from tests.conftest import OPERATOR
+from tests.fault.test_writers import at_once
 from tests.fault.whole_sessions import DONE, MINUTE, due
 from tests.model_server import YES, Action, ModelServer, Slow, Status, Turn, is_check
 from tests.steps import signed_update
@@ -301,3 +306,21 @@ def test_an_agent_that_stays_over_its_budget_is_refined_once_a_day(outage: Outag
             outage.clock.shift(10 * MINUTE)
         days.append(RefinementSession.objects.count() - before)
     assert days == [1, 1]
+
+
+@pytest.mark.database
+@pytest.mark.postgresql
+@pytest.mark.django_db(transaction=True)
+def test_answers_and_failures_of_a_provider_at_once_are_no_deadlock() -> None:
+    """PostgreSQL ended one of the two, and so a session failed."""
+    agents = [due(f"t{place}", "one", f"openai/m{place % 3}") for place in range(9)]
+
+    def work(place: int) -> None:
+        dice = random.Random(place)
+        for _ in range(60):
+            availability = Availability(agents[place].model, agents[place])
+            availability.wait()
+            time.sleep(0.02 * dice.random())
+            availability.answered() if dice.random() < 0.5 else availability.failed(is_unreachable=dice.random() < 0.5)
+
+    at_once(*(partial(work, place) for place in range(len(agents))))

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from threading import Event, Thread
+from threading import Thread
 from time import sleep, thread_time
 from timeit import timeit
 from typing import Any
@@ -19,7 +19,6 @@ from django.utils import timezone
 
 from audit import disk
 from config import at_once
-from config.errors import Busy
 from memory import tasks
 from memory.access import authority, heads
 from memory.admin.base.page import MOST_WORDS
@@ -48,7 +47,6 @@ from tests.admin.conftest import enrolled, sign_in
 from tests.api.calling import Caller
 from tests.conftest import House
 from tests.members import join
-from tests.servers import until
 from tests.steps import ME, PERSON, fresh, remember
 
 pytestmark = pytest.mark.database
@@ -336,39 +334,6 @@ def test_after_a_long_edit_on_sqlite_the_agent_waits_in_longer_steps(
     edits._long_edits.clear()
     longer = edits.PAUSE if connection.vendor == "sqlite" else None
     assert steps == [("ada", None), ("bob", None), ("ada", longer)]
-
-
-def test_a_long_trail_is_checked_once_and_most_threads_stay_free(
-    settings: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each of 150 requests checked a million changes, and together they occupied all threads for minutes."""
-    settings.WEB_THREADS = 8  # of which 2 wait for a tenant
-    head = {"seq": 1, "mac": "00"}
-    checked, may_end = list[int](), Event()
-    monkeypatch.setattr(heads, "_newest", lambda *_: None)
-    monkeypatch.setattr(heads, "_by_agent", lambda _: {1: head, 2: head})
-    monkeypatch.setattr(heads, "_continues", lambda pk, *_: checked.append(pk) or may_end.wait(20))
-
-    def check(pk: int) -> str:
-        agent = Agent(pk=pk, tenant_id=pk, slug="ada", audit_seq=99, audit_mac=b"9")
-        try:
-            heads.require_not_shortened(agent, lambda _: None)
-        except Busy:
-            return "busy"
-        return "right"
-
-    try:
-        with ThreadPoolExecutor(8) as pool:
-            first = [pool.submit(check, 1) for _ in range(7)]
-            until(lambda: sum(each.done() for each in first) == 5)
-            other = pool.submit(check, 2)
-            until(lambda: len(checked) == 2)
-            may_end.set()
-        assert sorted(each.result() for each in (*first, other)) == ["busy"] * 5 + ["right"] * 3
-        assert sorted(checked) == [1, 2]
-    finally:
-        may_end.set()
-        heads.proven_ends.clear()
 
 
 @pytest.mark.sqlite

@@ -4,8 +4,10 @@ import base64
 import json
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from django.utils import timezone
 
 from audit import guards, heads, trail
 from audit.models import AuditEntry, Change
+from config.errors import Busy
 from config.keyfiles import new_key
 from memory import tasks
 from memory.access import authority
@@ -29,6 +32,7 @@ from memory.writing import operations
 from memory.writing.counters import recount
 from tests.commands.calling import failed, run
 from tests.conftest import drop_guards
+from tests.servers import until
 from tests.steps import ME, fresh, problems, remember
 
 
@@ -193,6 +197,39 @@ def test_a_check_of_a_trail_does_not_read_the_changes_of_its_entries(folder: Pat
     with CaptureQueriesContext(connection) as captured:
         assert not is_refused(ada)
     assert not any("audit_change" in each["sql"] for each in captured)
+
+
+def test_a_long_trail_is_checked_once_and_most_threads_stay_free(
+    settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of 150 requests checked a million changes, and together they occupied all threads for minutes."""
+    settings.WEB_THREADS = 8  # of which 2 wait for a tenant
+    head = {"seq": 1, "mac": "00"}
+    checked, may_end = list[int](), Event()
+    monkeypatch.setattr(own_heads, "_newest", lambda *_: None)
+    monkeypatch.setattr(own_heads, "_by_agent", lambda _: {1: head, 2: head})
+    monkeypatch.setattr(own_heads, "_continues", lambda pk, *_: checked.append(pk) or may_end.wait(20))
+
+    def check(pk: int) -> str:
+        agent = Agent(pk=pk, tenant_id=pk, slug="ada", audit_seq=99, audit_mac=b"9")
+        try:
+            own_heads.require_not_shortened(agent, lambda _: None)
+        except Busy:
+            return "busy"
+        return "right"
+
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            first = [pool.submit(check, 1) for _ in range(7)]
+            until(lambda: sum(each.done() for each in first) == 5)
+            other = pool.submit(check, 2)
+            until(lambda: len(checked) == 2)
+            may_end.set()
+        assert sorted(each.result() for each in (*first, other)) == ["busy"] * 5 + ["right"] * 3
+        assert sorted(checked) == [1, 2]
+    finally:
+        may_end.set()
+        own_heads.proven_ends.clear()
 
 
 def test_a_trail_of_an_older_release_is_checked_with_its_changes(
