@@ -16,7 +16,6 @@ from django.utils import timezone
 from audit.consent import LAPSES, Request
 from audit.models import ConsentLink, State
 from audit.trail import Actor
-from config.deadlines import TOLERANCE
 from config.errors import DomainError
 from config.keyring import is_proven, macs
 from memory import errors
@@ -83,9 +82,7 @@ def decide(token: str, *, approve: bool) -> Request:
 
 
 def _until(link: ConsentLink) -> datetime:
-    """The end of a link. A link from the future was made while the clock was ahead, and has ended."""
-    now = timezone.now()
-    return now - TOLERANCE if link.made_at > now + TOLERANCE else link.made_at + LAPSES
+    return link.made_at + LAPSES
 
 
 def revoke(token: str) -> Request:

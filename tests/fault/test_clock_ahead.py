@@ -14,8 +14,6 @@ from django_q.models import OrmQ, Schedule
 from config import queue
 from memory.access.authentication import agent_key
 from memory.accounts import invitations, people
-from memory.agents import lifecycle
-from memory.consent import links
 from memory.errors import InvalidLink
 from memory.models import Agent, AgentKey, Authenticator, Creation, DueReason, Person, Role
 from memory.writing import cooldown
@@ -23,7 +21,6 @@ from refinement import backlog, schedule, scheduling, tasks
 from refinement.models import Outcome, Provider, RefinementSession, Waiting
 from refinement.providers import Availability
 from tests import queueing, steps
-from tests.access_requests import STEWARD, ask
 from tests.admin.conftest import enrolled, sign_in
 from tests.conftest import House
 from tests.members import join
@@ -125,11 +122,9 @@ def test_a_keys_last_use_is_right(house: House, clock: Clock) -> None:
 
 def test_what_opens_something_ends(house: House, clock: Clock) -> None:
     """These lasted a day longer."""
-    lifecycle.change(house.ada, steps.ME, steward=STEWARD.label)
     person = enrolled("pat@acme.test")
     join(person=person, tenant=house.ada.tenant, role=Role.OWNER)
     invitation = invitations.invite(house.ada.tenant, "new@acme.test", Role.ADMIN, person)
-    link = links.make(fresh(house.ada), ask(fresh(house.ada)).number)
     client = Client()
     assert sign_in(client, person).status_code == 302
     page = reverse("admin:memory_agent_changelist")
@@ -138,8 +133,6 @@ def test_what_opens_something_ends(house: House, clock: Clock) -> None:
     assert client.get(page).status_code == 302
     with pytest.raises(InvalidLink, match="expired"):
         invitations.look(invitation)
-    with pytest.raises(InvalidLink, match="expired"):
-        links.decide(link, approve=True)
 
 
 def test_nobody_is_locked_out(clock: Clock) -> None:
