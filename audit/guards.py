@@ -93,15 +93,15 @@ def missing() -> list[str]:
         if connection.vendor == "postgresql":
             cursor.execute(_PG_PRESENT, [[name + body for name, body in _pg_functions().items()]])
         else:
-            cursor.execute("SELECT sql FROM sqlite_master WHERE type = 'trigger'")
+            cursor.execute("SELECT sql FROM sqlite_master")
         present = {row[0] for row in cursor.fetchall()}
     return [name for guard in _existing() for name, statement in _triggers(guard) if statement not in present]
 
 
 def unexpected() -> list[str]:
     """What the service did not create, or would not disable, on any of its tables: triggers, rules, policies, row
-    security, and a view in place of a table."""
-    tables = set(connection.introspection.django_table_names())
+    security, and a view in place of a table. On SQLite, also views and triggers elsewhere."""
+    tables, altered = set(connection.introspection.django_table_names()), missing()
     with connection.cursor() as cursor:
         cursor.execute(_PG_ATTACHED if connection.vendor == "postgresql" else _SQLITE_ATTACHED)
         attached = [(what, table) for what, table in cursor.fetchall() if table.lower() in tables]
@@ -110,9 +110,10 @@ def unexpected() -> list[str]:
             cursor.execute("SHOW search_path")
             if "pg_catalog" in cursor.fetchone()[0]:  # PostgreSQL's own functions may be replaced
                 found.add("a search_path with pg_catalog on the database or the role")
-            cursor.execute(_PG_MADE)
-            found |= {f"unknown {what} {name}" for what, name in cursor.fetchall()}
-    return sorted(found - {f"trigger {name} on {table}" for name, table in triggers()})
+        cursor.execute(_PG_MADE if connection.vendor == "postgresql" else _SQLITE_MADE)
+        found |= {f"unknown {what} {name}" for what, name in cursor.fetchall()}
+    known = {f"trigger {name} on {table}" for name, table in triggers() if name not in altered}
+    return sorted(found - known - {f"unknown {each}" for each in known})
 
 
 def changed() -> list[str]:
@@ -188,6 +189,7 @@ _PG_ATTACHED = rf"""
         UNION SELECT oid, 'row security' FROM pg_class WHERE relrowsecurity OR relforcerowsecurity
         UNION SELECT oid, 'a view' FROM pg_class WHERE relkind NOT IN ('r', 'p')
         UNION SELECT inhparent, 'a child table' FROM pg_inherits
+        UNION SELECT stxrelid, 'statistics ' || stxname FROM pg_statistic_ext WHERE stxexprs IS NOT NULL
         UNION SELECT attrelid, 'an unknown type or collation' FROM pg_attribute
             WHERE atttypid >= 16384 OR attcollation >= 16384
         UNION SELECT confrelid, '{_LINK}' || conrelid::regclass FROM pg_constraint WHERE contype = 'f'
@@ -222,9 +224,15 @@ _PG_MADE = " UNION ALL ".join(
 _SQLITE_ATTACHED = f"""
     SELECT '{_LINK}' || m.name, f."table" FROM sqlite_master m, pragma_foreign_key_list(m.name) f UNION
     SELECT 'a collation', tbl_name FROM sqlite_master WHERE sql LIKE '%collate%' UNION
-    SELECT 'a conflict clause', tbl_name FROM sqlite_master WHERE sql LIKE '%conflict%' UNION
-    SELECT CASE type WHEN 'view' THEN 'a view' ELSE 'trigger ' || name END, tbl_name
-    FROM sqlite_master WHERE type IN ('trigger', 'view')
+    SELECT 'a conflict clause', tbl_name FROM sqlite_master WHERE sql LIKE '%conflict%'
+"""
+# SQLite executes `sql`. The other columns can be wrong, so a row counts as a table only if they agree with `sql`.
+_SQLITE_MADE = """
+    SELECT type, name || ' on ' || tbl_name FROM sqlite_master WHERE sql NOT LIKE 'CREATE INDEX %'
+    AND sql NOT LIKE 'CREATE UNIQUE INDEX %' AND NOT (name = tbl_name AND (
+        instr(replace(sql, '"', ''), 'CREATE TABLE ' || name || '(') = 1
+        OR instr(replace(sql, '"', ''), 'CREATE TABLE ' || name || ' (') = 1
+    ))
 """
 
 

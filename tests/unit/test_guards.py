@@ -156,7 +156,18 @@ OPERATOR = f"{FUNCTION}\nCREATE OPERATOR ### (LEFTARG = varchar, RIGHTARG = text
 UNEXPECTED: dict[str, dict[str, str]] = {
     "sqlite": {
         "trigger x on memory_agent": "CREATE TRIGGER x AFTER UPDATE ON memory_agent BEGIN SELECT 1; END",
-        "a view on memory_agentkey": VIEW,
+        "view memory_agentkey on memory_agentkey": VIEW,
+        "trigger audit_change_no_delete on audit_change": WEAKENED["sqlite"][0] + "\n" + WEAKENED["sqlite"][1],
+        "table x on x": "CREATE VIRTUAL TABLE x USING fts5(y)",
+        "TRIGGER x on memory_agent": (
+            "CREATE TRIGGER x AFTER UPDATE ON memory_agent BEGIN SELECT 1; END\nPRAGMA writable_schema = ON\n"
+            "UPDATE sqlite_master SET type = 'TRIGGER' WHERE name = 'x'\nPRAGMA writable_schema = OFF"
+        ),
+        "table y on y": (
+            "CREATE TRIGGER x AFTER UPDATE ON memory_agent BEGIN SELECT 1; END\nPRAGMA writable_schema = ON\n"
+            "UPDATE sqlite_master SET type = 'table', name = 'y', tbl_name = 'y' WHERE name = 'x'\n"
+            "PRAGMA writable_schema = OFF"
+        ),
         "a collation on memory_vault": "CREATE INDEX x ON memory_vault(fault COLLATE NOCASE)",
         "a conflict clause on memory_vault": (
             "ALTER TABLE memory_vault ADD y integer DEFAULT 1 NOT NULL ON CONFLICT IGNORE"
@@ -165,6 +176,12 @@ UNEXPECTED: dict[str, dict[str, str]] = {
     "postgresql": {
         "trigger x on memory_agent": f"{ALLOW}\nCREATE TRIGGER x AFTER UPDATE ON memory_agent EXECUTE FUNCTION allow()",
         "disabled trigger audit_change_no_delete on audit_change": WEAKENED["disabled"][0],
+        "trigger audit_change_no_delete on audit_change": (
+            f"DROP TRIGGER audit_change_no_delete ON audit_change\n{ALLOW}\n"
+            "CREATE CONSTRAINT TRIGGER audit_change_no_delete AFTER DELETE ON audit_change DEFERRABLE "
+            "FOR EACH ROW EXECUTE FUNCTION allow()"
+        ),
+        "statistics x on memory_tenant": "CREATE STATISTICS x ON (upper(name)) FROM memory_tenant",
         "rule x on memory_membership": "CREATE RULE x AS ON DELETE TO memory_membership DO INSTEAD NOTHING",
         "policy x on memory_person": "CREATE POLICY x ON memory_person",
         "row security on memory_tenantkey": "ALTER TABLE memory_tenantkey ENABLE ROW LEVEL SECURITY",

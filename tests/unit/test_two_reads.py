@@ -279,7 +279,7 @@ def test_a_repair_signs_no_value_that_a_hidden_table_changes(house: House) -> No
     sql(f"INSERT INTO hidden VALUES ({row}, 'bait@evil.test')")
     change = f"UPDATE memory_agent SET steward = 'eve@evil.test' WHERE id = {row} AND steward = ''"
     sql(f"CREATE TRIGGER hidden_trigger AFTER UPDATE ON hidden WHEN NEW.steward = '' BEGIN {change}; END")
-    assert guards.unexpected() == ["a foreign key of hidden on memory_agent"]
+    assert "a foreign key of hidden on memory_agent" in guards.unexpected()
     with mock.patch.object(guards, "unexpected", list), pytest.raises(AuthorityBroken):
         repair.repair(row, "acme/ada", is_dry_run=False)
 
