@@ -9,6 +9,7 @@ from memory.agents import lifecycle
 from memory.consent import approval, granted_reads, requests
 from memory.models import Agent
 from memory.writing import operations
+from tests.members import with_account
 from tests.steps import ME, fresh, remember
 
 PAT = Person(1, "pat@acme.test")
@@ -30,9 +31,9 @@ def ask(agent: Agent, person: Person = PAT, **fields: Any) -> Request:
     return requests.ask_to_read(fresh(agent), person, **{"purpose": PURPOSE, "scope": SILO, **fields})
 
 
-def granted(agent: Agent, scope: Scope = SILO, **fields: Any) -> int:
+def granted(agent: Agent, scope: Scope = SILO, person: Person = PAT, **fields: Any) -> int:
     """The number of a new grant."""
-    number = ask(agent, scope=scope, **fields).number
+    number = ask(agent, with_account(person, agent), scope=scope, **fields).number
     approval.approve(fresh(agent), number, ME)
     return number
 

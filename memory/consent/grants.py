@@ -34,7 +34,7 @@ def in_force(agent: Agent, number: int, person: Person) -> Iterator[tuple[Agent,
         if grant is None or (grant.person_id, grant.asker) != (person.id, person.address):
             raise refused
         account = Account.objects.filter(pk=person.id).first()
-        if account and (account.joined_at > grant.asked_at or not may(account, Action.ASK, row.tenant)):
+        if account is None or account.joined_at > grant.asked_at or not may(account, Action.ASK, row.tenant):
             raise refused  # SQL gave the number to another person, or the person has just lost the right
         require_active(row, grant)
         if is_altered(row, grant):

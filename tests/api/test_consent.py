@@ -13,6 +13,7 @@ from memory.models import Agent, Memory
 from memory.writing import operations
 from tests import steps
 from tests.api.calling import Caller
+from tests.members import with_account
 from tests.steps import ME, fresh, problems, signed_update
 
 PAT = Person(1, "pat@acme.test")
@@ -24,7 +25,7 @@ OF_PROPOSALS = ("proposals/{}/accept", "proposals/{}/decline")
 
 
 def ask(agent: Agent, person: Person = PAT, scope: Scope = SILO) -> int:
-    return requests.ask_to_read(fresh(agent), person, purpose=PURPOSE, scope=scope).number
+    return requests.ask_to_read(fresh(agent), with_account(person, agent), purpose=PURPOSE, scope=scope).number
 
 
 def propose(agent: Agent, model: str = "openai/gpt-4.1", **settings: Any) -> int:

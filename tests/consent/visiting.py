@@ -9,6 +9,7 @@ from audit.consent import Person, Scope
 from audit.trail import Actor
 from memory.consent import links, requests
 from memory.models import Agent
+from tests.members import with_account
 from tests.privacy.marker import MARKER
 from tests.steps import fresh
 
@@ -27,7 +28,7 @@ def with_link(agent: Agent, number: int) -> tuple[int, str]:
 
 def request(agent: Agent, person: Person = PAT, **more: Any) -> tuple[int, str]:
     values: dict[str, Any] = {"purpose": PURPOSE, "scope": Scope("silo")} | more
-    return with_link(agent, requests.ask_to_read(fresh(agent), person, **values).number)
+    return with_link(agent, requests.ask_to_read(fresh(agent), with_account(person, agent), **values).number)
 
 
 def proposal(agent: Agent, actor: Actor = ADMIN, model: str = "openai/gpt-4.1", **settings: Any) -> tuple[int, str]:

@@ -13,6 +13,7 @@ from audit.trail import Actor
 from memory.agents import lifecycle
 from memory.consent import granted_reads, requests
 from tests.conftest import House
+from tests.members import with_account
 from tests.privacy.watch import FAULTS, Watch, failing, kept
 from tests.queueing import work
 from tests.steps import ME, fresh, remember
@@ -27,7 +28,8 @@ def links(watch: Watch, house: House, settings: Any) -> list[str]:
     settings.ALLOWED_HOSTS = ["testserver"]
     remember(house.ada, *(watch.text(f"keeps a {thing}") for thing in ("boat", "dog")), tags=(watch.marker,))
     lifecycle.change(house.ada, ME, steward=STEW, system_prompt="You are Ada.")
-    requests.ask_to_read(fresh(house.ada), PAT, purpose=PURPOSE, scope=Scope("memories", numbers=(1, 2)))
+    reader = with_account(PAT, house.ada)
+    requests.ask_to_read(fresh(house.ada), reader, purpose=PURPOSE, scope=Scope("memories", numbers=(1, 2)))
     requests.propose(fresh(house.ada), Actor.person("admin@else.test"), model="openai/gpt-4.1")
     work()
     messages = [message.message().as_string() for message in mail.outbox]

@@ -19,6 +19,7 @@ from memory.errors import NotGranted
 from memory.writing import operations
 from tests import steps
 from tests.access_requests import current_state
+from tests.members import with_account
 from tests.property.walk import DecisionWalk, attempt, walk
 from tests.steps import ME
 
@@ -69,6 +70,8 @@ class Consent(DecisionWalk):
 
     @initialize()
     def begin(self) -> None:
+        for person in PEOPLE:
+            with_account(person, self.agent)
         steps.remember(self.agent, "tea", "milk", "sugar")
         operations.revise(self.agent, 3, ME, content="brown sugar", session=7)
 

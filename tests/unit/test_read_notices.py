@@ -20,6 +20,7 @@ from memory.time_machine.rollback import What
 from tests import steps
 from tests.access_requests import EVE, PAT, PURPOSE, STEWARD, ask, granted, read, with_a_past
 from tests.conftest import drop_guards
+from tests.members import with_account
 from tests.steps import ME, fresh, last_entry, problems, remember, signed_update
 
 OWNER = Actor.person("owner@acme.test")
@@ -120,7 +121,8 @@ def test_the_end_of_a_grant_overwrites_no_memory_that_sql_named(past: Agent, num
 
 def test_a_person_who_joined_after_the_request_reads_nothing(past: Agent, number: int) -> None:
     """SQL could delete a person, and give the number to another person with the same address."""
-    Account.objects.create_user(PAT.address, pk=PAT.id)
+    Account.objects.get(pk=PAT.id).delete()
+    with_account(PAT, past)
     with pytest.raises(errors.NotGranted):
         read(past, number, 1)
 
