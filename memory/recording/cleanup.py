@@ -175,7 +175,7 @@ def _found(
 ) -> tuple[list[Suggestion], int]:
     """Return the suggestions (all, or those with these numbers) in order, and the number of old memories that are not
     suggested because they are important. The number of database queries does not depend on the number of memories. With
-    `numbers`, only the tags are read."""
+    `numbers`, only the tags are read, and their order is by age alone."""
     switches.require_on(agent)
     if category is not None:
         scope_of(category)
@@ -187,7 +187,7 @@ def _found(
     offered = [each for each in found if each.importance != Importance.HIGH]
     if not automatic.is_on(rules, "preserve_important_memories"):
         offered = found
-    cherished = _mostly_kept(agent) if offered else frozenset()
+    cherished = _mostly_kept(agent) if offered and numbers is None else frozenset()  # it reads all decisions
     offered.sort(key=lambda each: (each.category in cherished, each.importance))  # equal ones stay in order of age
     return offered, len(found) - len(offered)
 
@@ -199,8 +199,8 @@ def _overdue(
     rows = automatic.memories(days, now).filter(agent_id=agent.pk).order_by("origin", "number").defer("digest")
     rows = rows if numbers is None else rows.filter(number__among=[each for each in numbers if 0 < each < 2**63])
     rows = rows.annotate(recalls=Subquery(recall.values("times")), recalled_at=Subquery(recall.values("last_at")))
-    merged = Memory.objects.of(agent).filter(superseded_by__isnull=False)
-    sources = set(merged.values_list("superseded_by", flat=True).distinct())
+    merged = Memory.objects.filter(agent_id=agent.pk, superseded_by=OuterRef("number"), superseded_by__isnull=False)
+    rows = rows.annotate(is_merged=Exists(merged))
     silo = Silo.for_agent(agent) if is_read else None
     for memory in (rows if is_read else rows.defer("sealed"))[:LOOKED_AT]:
         tags = silo.open_tags(memory) if silo is not None else ()
@@ -210,7 +210,7 @@ def _overdue(
             recalled=known["recalls"] or 0,
             last_at=known["recalled_at"],
             is_tagged=any(tag.casefold() in KEEPING_TAGS for tag in tags),
-            is_merged=memory.number in sources,
+            is_merged=known["is_merged"],
             was_kept=known["kept_at"] is not None,
             decides=DECIDES.search(content) is not None,
         )

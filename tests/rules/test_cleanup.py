@@ -217,10 +217,11 @@ def test_the_queries_do_not_grow_with_the_memories(ada: Agent, count: int) -> No
     authority.require(agent)
     for is_read in (False, True):
         assert asked(lambda: review(agent, now=NOW, is_read=is_read)) == [  # noqa: B023
-            "SELECT memory_memory",  # merged memories
             "SELECT memory_cleanupdecision",  # overdue memories with their decisions and recalls
             "SELECT memory_cleanupdecision",  # decisions by category
         ]
+    statements = asked(lambda: decide(agent, [1], [], ME, now=NOW))
+    assert statements.count("SELECT memory_cleanupdecision") == 1, "a decision does not count all decisions"
 
 
 def test_decisions_are_made_by_suggested_number_in_one_entry(ada: Agent) -> None:
