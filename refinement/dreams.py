@@ -63,7 +63,7 @@ def create(
     dreams = Dream.objects.filter(agent_id=agent.pk)
     if dreams.filter(status__in=_OPEN).exists():
         raise DreamRunning
-    schedule.require_useful(agent)
+    schedule.require_useful(agent, is_dream=True)
     if allowance.is_used_up(agent.tenant):
         raise AllowanceSpent("The tenant has used up its model tokens of this month.")
     number = (dreams.aggregate(last=Max("number"))["last"] or 0) + 1
@@ -194,6 +194,7 @@ def _open(agent: Agent, dream: Dream) -> RefinementSession | None:
     if agent.model != dream.model:
         raise errors.Invalid("model", "is no longer the agent's model")
     _readable(agent, dream)
+    schedule.require_useful(agent, is_dream=True)  # a session that ran meanwhile may have changed nothing
     if agent.claimed_at is not None and dream.created_at <= agent.claimed_at:
         raise errors.Invalid("instructions", _EARLIER)
     session = sessions.open_session(agent, trigger=DueReason.AGENT, mode=Mode.STORE, store=output)

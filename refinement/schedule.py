@@ -26,6 +26,7 @@ FIRST_RETRY = timedelta(hours=1)
 LONGEST_RETRY = timedelta(days=7)
 _MOST_FAILURES = 10  # after that many, the cool-down is the longest
 LONGEST_IDLE = timedelta(hours=24)
+_USEFUL = Q(lost_tokens__gt=0, tokens_before__lte=F("lost_tokens") * 100)
 _DATES = ("failures_in_a_row", "last_refined_at", "quiet_until", "quiet_below_tokens", "due_at", "due_reason")
 
 
@@ -59,15 +60,16 @@ def why(agent: Agent, now: datetime | None = None) -> str:
     return agent.due_reason if is_due and agent.memory_enabled else ""
 
 
-def require_useful(agent: Agent) -> None:
-    """Refuse a request of the agent's side for a while, if the last session that it requested cut less than 1 % of core
-    tokens: for 1 hour, and twice as long after each further such session. A session that cuts more ends this.
+def require_useful(agent: Agent, *, is_dream: bool = False) -> None:
+    """Refuse a request of the agent's side for a while, if the last session that it requested cut less than 1 % of the
+    tokens: for 1 hour, and twice as long after each further such session. A session that cuts more ends this. But a
+    session for a memory store, which may be small, ends it only for dreams.
 
     The caller has locked the agent. Raises BackingOff.
     """
     now, ended = timezone.now(), RefinementSession.objects.filter(agent=agent, closed_at__isnull=False)
-    useful = ended.filter(lost_tokens__gt=0, tokens_before__lte=F("lost_tokens") * 100).order_by("-number").first()
-    idle = ended.filter(trigger=DueReason.AGENT, number__gt=useful.number if useful else 0)
+    useful = ended.filter(_USEFUL, *([] if is_dream else [Q(store=None)])).order_by("-number").first()
+    idle = ended.filter(~_USEFUL, trigger=DueReason.AGENT, number__gt=useful.number if useful else 0)
     idle = idle.exclude(driver=Driver.SERVER, reason__in=_OF_WORKERS).order_by("-number")
     moments = [moment for moment in idle.values_list("closed_at", flat=True)[:6] if moment]
     if not moments:

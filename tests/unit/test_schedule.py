@@ -13,13 +13,15 @@ from django_q.models import OrmQ
 from config.queue import SWEEP
 from memory.agents import due_dates, lifecycle
 from memory.models import Agent, DueReason
-from refinement import backlog, schedule, scheduling
+from memory.writing import edits
+from refinement import backlog, dreams, schedule, scheduling
 from refinement import session as sessions
 from refinement.errors import BackingOff
-from refinement.models import Driver, Outcome, RefinementSession
+from refinement.models import Driver, Mode, Outcome, RefinementSession
 from tests import queueing
 from tests.refining import change, fill, filler, opened
 from tests.steps import ME, PERSON, fresh, remember
+from tests.unit.test_stores import new
 
 pytestmark = pytest.mark.database
 
@@ -110,6 +112,22 @@ def test_a_request_is_refused_after_sessions_that_cut_almost_nothing(ada: Agent)
         sessions.close(session, Outcome.DECLINED)
         backlog.request_for(ada, PERSON)
         assert scheduling.open_due(fresh(ada)) is not None
+
+
+def test_a_dream_does_not_end_the_wait_for_a_session(ada: Agent) -> None:
+    """Otherwise a key could request useless sessions without end, with a dream of a tiny store between two of them."""
+    store = new(ada, a="tea")
+    with edits.locked(fresh(ada)) as locked:
+        waiting = dreams.create(locked, store, (), is_copy=False)
+    assert requested(ada, Driver.RUNTIME) == 1
+    assert dreams.begin(fresh(ada)) is None
+    assert dreams.find(ada, waiting.number).error == "backing_off"
+    session = sessions.open_session(fresh(ada), trigger=DueReason.AGENT, mode=Mode.STORE, store=store)
+    RefinementSession.objects.filter(pk=session.pk).update(lost_tokens=1, tokens_before=1)
+    sessions.close(session, Outcome.COMPLETED)
+    schedule.require_useful(fresh(ada), is_dream=True)
+    with pytest.raises(BackingOff):
+        schedule.require_useful(fresh(ada))
 
 
 @pytest.mark.parametrize("outcome", GOOD)
