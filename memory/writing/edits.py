@@ -247,13 +247,13 @@ def locked(agent: Agent, *, seconds: int | None = None) -> Iterator[Agent]:
             finally:
                 row.is_locked = False
                 _locked_here.reset(token)
+                if time.monotonic() > since + LONG and not is_open and database.vendor == "sqlite":
+                    turn.callback(_let_others_write, agent.pk)
             if row.audit_seq == agent.audit_seq:  # no entry has met one that SQL hid together with a newer row
                 authority.require_last(row)
             # The lock keeps the agent's keys as they are, but not the tenant's rights. So these are checked last.
             if roles.request_rights.get() or isinstance(request_key.get(), TenantKey):
                 require_rights_in(row.tenant_id)
-            if time.monotonic() > since + LONG and not is_open and database.vendor == "sqlite":
-                turn.callback(_let_others_write, agent.pk)
 
 
 def _prepare(agent: Agent, database: Any) -> None:

@@ -2,7 +2,7 @@
 
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from threading import Thread
@@ -323,14 +323,15 @@ def test_many_changes_of_the_steward_send_no_links(ada: Agent, monkeypatch: pyte
 def test_after_a_long_edit_on_sqlite_the_agent_waits_in_longer_steps(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise its next edit, in another process, would begin before the edits of others."""
+    """Otherwise its next edit, in another process, would begin before the edits of others. The edit is refused here."""
     steps: list[tuple[str, float | None]] = []
     edits._long_edits.clear()  # another test may have had a long edit of an agent with this number
     monkeypatch.setattr(edits, "LONG", 0.01)
     for agent, seconds in ((house.ada, 0.02), (house.bob, 0.0), (house.ada, 0.0)):
-        with edits.locked(agent):
+        with suppress(Invalid), edits.locked(agent):
             steps.append((agent.slug, getattr(connection, "step", None)))
             sleep(seconds)
+            raise Invalid("keep", "is refused")
     edits._long_edits.clear()
     longer = edits.PAUSE if connection.vendor == "sqlite" else None
     assert steps == [("ada", None), ("bob", None), ("ada", longer)]
