@@ -171,7 +171,7 @@ def _run(job: ImportJob) -> str:
     if job.attempts > ATTEMPTS:
         raise Invalid("file", f"was given up, because the worker ended {ATTEMPTS} times. Split the file")
     silo = Silo.for_agent(job.agent)
-    sealed = ImportBody.objects.get(agent=job.agent).sealed
+    sealed, redacted = ImportBody.objects.get(agent=job.agent).sealed, redactions.last(job.agent)
     body = silo.open_data(_place(job.agent, job.key), job.number, bytes(sealed))
     found = importing.check_file(io.BytesIO(body), job.format, project=job.project)
     drafts = _read(found, MAX_ENTRIES)
@@ -182,7 +182,7 @@ def _run(job: ImportJob) -> str:
     most = min(BATCH, BATCH_CHARACTERS // max((len(draft.content) for draft in drafts), default=1))
     until = time.monotonic() + TURN_SECONDS
     for start in range(job.imported, len(drafts), most):
-        if not _store(job, drafts[start : start + most]):
+        if not _store(job, drafts[start : start + most], redacted):
             return "taken"
         if time.monotonic() > until:
             _row_of(job).update(state=QUEUED)
@@ -194,10 +194,12 @@ def _run(job: ImportJob) -> str:
     return _end(job, DONE, result=silo.seal_data(_RESULT, job.number, figures))
 
 
-def _store(job: ImportJob, batch: list[Draft]) -> bool:
+def _store(job: ImportJob, batch: list[Draft], redacted: int) -> bool:
     """Store a batch. Return False if another worker continues the job. Raises AlreadyUndone if somebody rolled back an
-    earlier batch."""
+    earlier batch. Raises Invalid if there is a later redaction than `redacted`."""
     with edits.locked(job.agent) as row:
+        if redactions.last(row) != redacted:
+            raise Invalid("file", "was not imported to its end, because content was redacted meanwhile")
         if job.entry and Undone.of(row).by(job.entry):
             raise AlreadyUndone("The import was rolled back before it ended. The rest was not imported.")
         job.entry = job.entry or row.audit_seq + 1

@@ -180,13 +180,28 @@ def test_a_size_that_an_archive_cannot_have_ends_the_import(runtime: Caller, fie
     assert (answer.status, answer.attrs) == (422, ["file"])
 
 
+def redact_first(agent: Agent) -> None:
+    number = Memory.objects.of(agent).earliest("number").number
+    request = requests.ask_redaction(steps.fresh(agent), [number], steps.PERSON, reason="request 17")
+    redaction.redact(steps.fresh(agent), request.number, steps.ME)
+
+
+def test_a_redaction_ends_a_job_that_is_running(runtime: Caller, ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rest of the file may have the redacted words again."""
+    monkeypatch.setattr(import_jobs, "BATCH", 200)
+    store = import_jobs._store
+    monkeypatch.setattr(import_jobs, "_store", lambda *call: store(*call) and redact_first(ada) is None)
+    send(runtime, lines(501))
+    queueing.work()
+    assert (Memory.objects.of(ada).count(), ImportJob.objects.get().state) == (200, "failed")
+    assert "redacted meanwhile" in runtime.get("import/1").json["error"]["detail"]
+
+
 def test_a_job_that_sql_puts_back_after_a_redaction_imports_nothing(runtime: Caller, ada: Agent) -> None:
     assert send(runtime, lines(501)).status == 202
     rows = [list(model.objects.values()) for model in (ImportJob, ImportBody)]
     queueing.work()
-    number = Memory.objects.of(ada).earliest("number").number
-    request = requests.ask_redaction(steps.fresh(ada), [number], steps.PERSON, reason="request 17")
-    redaction.redact(steps.fresh(ada), request.number, steps.ME)
+    redact_first(ada)
     drop_guards()
     AuditEntry.objects.filter(agent_id=ada.pk, operation=Operation.REDACTED).update(operation="rolled_back")  # hidden
     kept = Memory.objects.of(ada).count()
