@@ -254,6 +254,9 @@ def test_a_tenant_without_members_stays_open_after_a_change_of_the_pepper(acme: 
     Tenant.objects.filter(pk=alone.pk).update(members_seq=0)
     assert run("rotate_pepper").code == 1
     assert "alone was changed outside the service" in run("rotate_pepper").err
+    eve = Person.objects.create_user("eve@acme.test")
+    Person.objects.filter(pk=eve.pk).update(is_superuser=True)
+    assert f"person {eve.pk} was changed outside the service" in run("rotate_pepper").err
 
 
 def test_a_newer_pepper_signs_and_an_older_one_verifies(acme: Tenant, ann: Person, settings: Any) -> None:

@@ -25,6 +25,9 @@ class Command(Task):
                 person = Person.objects.select_for_update().get(pk=number)
                 if person.is_proven():
                     person.sign()
+                else:
+                    refused += 1
+                    self.say(f"error: person {number} was changed outside the service. Run 'verify_audit'.")
         for number in Tenant.objects.order_by("pk").values_list("pk", flat=True):
             try:
                 with transaction.atomic():
