@@ -8,6 +8,7 @@ triggers (`install`). On SQLite, a change of a column rebuilds the table and dro
 restores the triggers. A system check and `verify_audit` report triggers that are missing or altered.
 """
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -91,7 +92,7 @@ def missing() -> list[str]:
     """Names of triggers that are missing, disabled or altered."""
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":
-            cursor.execute(_PG_PRESENT, [[name + body for name, body in _pg_functions().items()]])
+            cursor.execute(_PG_PRESENT, [_pg_bodies()])
         else:
             cursor.execute("SELECT sql FROM sqlite_master")
         present = {row[0] for row in cursor.fetchall()}
@@ -101,19 +102,22 @@ def missing() -> list[str]:
 def unexpected() -> list[str]:
     """What the service did not create, or would not disable, on any of its tables: triggers, rules, policies, row
     security, and a view in place of a table. On SQLite, also views and triggers elsewhere."""
-    tables, altered = set(connection.introspection.django_table_names()), missing()
+    tables = set(connection.introspection.django_table_names())
+    known = [statement for guard in _guards for _, statement in _triggers(guard)]
     with connection.cursor() as cursor:
-        cursor.execute(_PG_ATTACHED if connection.vendor == "postgresql" else _SQLITE_ATTACHED)
-        attached = [(what, table) for what, table in cursor.fetchall() if table.lower() in tables]
+        if connection.vendor == "postgresql":
+            cursor.execute(_PG_ATTACHED, [_pg_bodies(), known])
+        else:
+            cursor.execute(_SQLITE_ATTACHED, [json.dumps(known)])
+        attached = [row for row in cursor.fetchall() if row[1].lower() in tables or row[0].startswith(_UNKNOWN)]
         found = {f"{what} on {table}" for what, table in attached if what.removeprefix(_LINK) not in tables}
         if connection.vendor == "postgresql":
             cursor.execute("SHOW search_path")
             if "pg_catalog" in cursor.fetchone()[0]:  # PostgreSQL's own functions may be replaced
                 found.add("a search_path with pg_catalog on the database or the role")
-        cursor.execute(_PG_MADE if connection.vendor == "postgresql" else _SQLITE_MADE)
-        found |= {f"unknown {what} {name}" for what, name in cursor.fetchall()}
-    known = {f"trigger {name} on {table}" for name, table in triggers() if name not in altered}
-    return sorted(found - known - {f"unknown {each}" for each in known})
+            cursor.execute(_PG_MADE)
+            found |= {f"{_UNKNOWN}{what} {name}" for what, name in cursor.fetchall()}
+    return sorted(found)
 
 
 def changed() -> list[str]:
@@ -122,8 +126,10 @@ def changed() -> list[str]:
 
 
 def _existing() -> list[Guard]:
-    """The guards whose tables exist."""
-    tables = set(connection.introspection.table_names())
+    """The guards whose tables exist. Django's introspection leaves out partitions, and what SQL hid in the schema."""
+    with connection.cursor() as cursor:
+        cursor.execute(_TABLES[connection.vendor])
+        tables = {name for (name,) in cursor.fetchall()}
     return [guard for guard in _guards if guard.table in tables]
 
 
@@ -132,6 +138,10 @@ def triggers() -> list[tuple[str, str]]:
     return [(name, guard.table) for guard in _guards for name, _ in _triggers(guard)]
 
 
+_TABLES = {
+    "postgresql": "SELECT relname FROM pg_class WHERE relkind IN ('r', 'p') AND pg_table_is_visible(oid)",
+    "sqlite": "SELECT name FROM sqlite_master WHERE type <> 'view'",
+}
 _PG_LOCK = 0x70616C696D  # "palim"
 
 _PG_REFUSAL = """
@@ -159,6 +169,10 @@ def _pg_functions() -> dict[str, str]:
     return functions
 
 
+def _pg_bodies() -> list[str]:
+    return [name + body for name, body in _pg_functions().items()]
+
+
 def _pg_function(guard: Guard, event: str) -> str:
     """The function that refuses this event."""
     is_conditional = event == "UPDATE" and guard.allowed_update is not None
@@ -170,29 +184,34 @@ _PG_PATH = "quote_ident(current_schema()) || ', pg_temp'"
 
 # Only enabled triggers that call an unaltered function.
 _PG_PRESENT = f"""
-    SELECT pg_get_triggerdef(t.oid, true)
+    SELECT pg_get_triggerdef(t.oid, true), t.oid
     FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid JOIN pg_language l ON l.oid = p.prolang
     WHERE NOT t.tgisinternal AND t.tgenabled IN ('O', 'A') AND l.lanname = 'plpgsql'
     AND p.proname || p.prosrc = ANY(%s) AND p.proconfig = ARRAY['search_path=' || {_PG_PATH}]
 """
 
 
-_LINK = "a foreign key of "
+_LINK, _UNKNOWN = "a foreign key of ", "unknown "
 # Triggers, rules and so on, with their tables. A function in a check, default or index can do anything. An operator, a
 # domain or a cast can call it, so the objects that such an expression depends on count too.
 _PG_ATTACHED = rf"""
     SELECT each.what, c.relname FROM pg_class c JOIN (
-        SELECT tgrelid AS oid, 'trigger ' || tgname AS what FROM pg_trigger WHERE NOT tgisinternal
+        SELECT tgrelid AS oid, 'trigger ' || tgname AS what FROM pg_trigger
+            WHERE (NOT tgisinternal OR tgparentid <> 0)
+            AND oid NOT IN (SELECT known.oid FROM ({_PG_PRESENT}) AS known (made, oid) WHERE made = ANY(%s))
         UNION SELECT tgrelid, 'disabled trigger ' || tgname FROM pg_trigger WHERE tgenabled NOT IN ('O', 'A')
         UNION SELECT ev_class, 'rule ' || rulename FROM pg_rewrite WHERE rulename <> '_RETURN'
         UNION SELECT polrelid, 'policy ' || polname FROM pg_policy
         UNION SELECT oid, 'row security' FROM pg_class WHERE relrowsecurity OR relforcerowsecurity
         UNION SELECT oid, 'a view' FROM pg_class WHERE relkind NOT IN ('r', 'p')
         UNION SELECT inhparent, 'a child table' FROM pg_inherits
+        UNION SELECT inhrelid, 'a parent table' FROM pg_inherits
         UNION SELECT stxrelid, 'statistics ' || stxname FROM pg_statistic_ext WHERE stxexprs IS NOT NULL
         UNION SELECT attrelid, 'an unknown type or collation' FROM pg_attribute
             WHERE atttypid >= 16384 OR attcollation >= 16384
         UNION SELECT confrelid, '{_LINK}' || conrelid::regclass FROM pg_constraint WHERE contype = 'f'
+        UNION SELECT conrelid, 'an action of a foreign key' FROM pg_constraint
+            WHERE contype = 'f' AND (confdeltype <> 'a' OR confupdtype <> 'a')
         UNION SELECT of, 'a function in ' || code FROM (
             SELECT conrelid AS of, pg_get_constraintdef(oid) AS code FROM pg_constraint WHERE contype = 'c'
             UNION SELECT adrelid, pg_get_expr(adbin, adrelid) FROM pg_attrdef
@@ -221,15 +240,16 @@ _PG_MADE = " UNION ALL ".join(
     )"""
     for what, table, name in (("operator", "operator", "oprname"), ("function", "proc", "proname"))
 )
+# SQLite executes `sql`. The other columns can be wrong, so a row counts as a table only if they agree with `sql`.
 _SQLITE_ATTACHED = f"""
     SELECT '{_LINK}' || m.name, f."table" FROM sqlite_master m, pragma_foreign_key_list(m.name) f UNION
-    SELECT 'a collation', tbl_name FROM sqlite_master WHERE sql LIKE '%collate%' UNION
-    SELECT 'a conflict clause', tbl_name FROM sqlite_master WHERE sql LIKE '%conflict%'
-"""
-# SQLite executes `sql`. The other columns can be wrong, so a row counts as a table only if they agree with `sql`.
-_SQLITE_MADE = """
-    SELECT type, name || ' on ' || tbl_name FROM sqlite_master WHERE sql NOT LIKE 'CREATE INDEX %'
-    AND sql NOT LIKE 'CREATE UNIQUE INDEX %' AND NOT (name = tbl_name AND (
+    SELECT 'an action of a foreign key', m.name FROM sqlite_master m, pragma_foreign_key_list(m.name)
+    WHERE on_update <> 'NO ACTION' OR on_delete <> 'NO ACTION' UNION
+    SELECT 'a collation', tbl_name FROM sqlite_master WHERE sql LIKE '%%collate%%' UNION
+    SELECT 'a conflict clause', tbl_name FROM sqlite_master WHERE sql LIKE '%%conflict%%' UNION
+    SELECT '{_UNKNOWN}' || type || ' ' || name, tbl_name FROM sqlite_master WHERE sql NOT LIKE 'CREATE INDEX %%'
+    AND sql NOT IN (SELECT value FROM json_each(%s))
+    AND sql NOT LIKE 'CREATE UNIQUE INDEX %%' AND NOT (type = 'table' AND name = tbl_name AND (
         instr(replace(sql, '"', ''), 'CREATE TABLE ' || name || '(') = 1
         OR instr(replace(sql, '"', ''), 'CREATE TABLE ' || name || ' (') = 1
     ))

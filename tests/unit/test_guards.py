@@ -158,6 +158,10 @@ UNEXPECTED: dict[str, dict[str, str]] = {
         "trigger x on memory_agent": "CREATE TRIGGER x AFTER UPDATE ON memory_agent BEGIN SELECT 1; END",
         "view memory_agentkey on memory_agentkey": VIEW,
         "trigger audit_change_no_delete on audit_change": WEAKENED["sqlite"][0] + "\n" + WEAKENED["sqlite"][1],
+        "trigger audit_change_no_update": (
+            "DROP TRIGGER audit_change_no_update\nPRAGMA writable_schema = ON\n"
+            "UPDATE sqlite_master SET type = 'TABLE' WHERE name = 'audit_change'\nPRAGMA writable_schema = OFF"
+        ),
         "table x on x": "CREATE VIRTUAL TABLE x USING fts5(y)",
         "TRIGGER x on memory_agent": (
             "CREATE TRIGGER x AFTER UPDATE ON memory_agent BEGIN SELECT 1; END\nPRAGMA writable_schema = ON\n"
@@ -167,6 +171,9 @@ UNEXPECTED: dict[str, dict[str, str]] = {
             "CREATE TRIGGER x AFTER UPDATE ON memory_agent BEGIN SELECT 1; END\nPRAGMA writable_schema = ON\n"
             "UPDATE sqlite_master SET type = 'table', name = 'y', tbl_name = 'y' WHERE name = 'x'\n"
             "PRAGMA writable_schema = OFF"
+        ),
+        "an action of a foreign key on memory_vault": (
+            "ALTER TABLE memory_vault ADD y integer REFERENCES memory_agent(id) ON DELETE SET NULL"
         ),
         "a collation on memory_vault": "CREATE INDEX x ON memory_vault(fault COLLATE NOCASE)",
         "a conflict clause on memory_vault": (
@@ -181,7 +188,16 @@ UNEXPECTED: dict[str, dict[str, str]] = {
             "CREATE CONSTRAINT TRIGGER audit_change_no_delete AFTER DELETE ON audit_change DEFERRABLE "
             "FOR EACH ROW EXECUTE FUNCTION allow()"
         ),
+        "an action of a foreign key on memory_vault": (
+            "ALTER TABLE memory_vault ADD y integer REFERENCES memory_agent(id) ON UPDATE SET NULL"
+        ),
         "statistics x on memory_tenant": "CREATE STATISTICS x ON (upper(name)) FROM memory_tenant",
+        "trigger audit_change_no_update": (
+            "DROP TRIGGER audit_change_no_update ON audit_change\n"
+            "ALTER TABLE audit_change DROP CONSTRAINT audit_change_pkey, ALTER id DROP IDENTITY\n"
+            "CREATE TABLE x (LIKE audit_change) PARTITION BY LIST (id)\n"
+            "ALTER TABLE x ATTACH PARTITION audit_change DEFAULT"
+        ),
         "rule x on memory_membership": "CREATE RULE x AS ON DELETE TO memory_membership DO INSTEAD NOTHING",
         "policy x on memory_person": "CREATE POLICY x ON memory_person",
         "row security on memory_tenantkey": "ALTER TABLE memory_tenantkey ENABLE ROW LEVEL SECURITY",

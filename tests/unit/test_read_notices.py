@@ -145,7 +145,7 @@ def test_a_redacted_memory_that_sql_put_back_is_not_read(past: Agent) -> None:
 
 def test_notices_of_other_grants_do_not_change(past: Agent, number: int) -> None:
     revoke(past, number, OWNER)
-    second, third = granted(past), ask(past, EVE).number
+    second, third = granted(past), ask(past, with_account(EVE, past)).number
     approval.approve(fresh(past), third, ME)
     read(past, second, 1)
     read(past, third, 1, person=EVE)
