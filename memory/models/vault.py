@@ -8,6 +8,7 @@ class Vault(models.Model):
 
     agent = models.OneToOneField("memory.Agent", models.PROTECT, primary_key=True, related_name="vault")
     seq = models.PositiveBigIntegerField(default=0, help_text="the last entry that the files include")
+    resets = models.PositiveBigIntegerField(default=0, db_default=0, help_text="how often every file was due again")
     fault = models.CharField(max_length=200, blank=True, help_text="why the last attempt failed, without content")
     fault_at = models.DateTimeField(null=True)
 

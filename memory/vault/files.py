@@ -13,15 +13,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain, islice
 from pathlib import PurePosixPath
+from typing import Any
 
 from django.db import transaction
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from audit.bulk import update_many
 from audit.models import AuditEntry, Change
 from memory.access import authority
-from memory.errors import FileFault, Invalid, NotAFile, SealBroken
-from memory.models import Agent, Kind, Memory, Source, VaultFile
+from memory.errors import FileFault, NotAFile, SealBroken
+from memory.models import Agent, Kind, Memory, Source, Vault, VaultFile
 from memory.policy import paths, settings_document, switches
 from memory.policy.categories import PRIVATE, SCOPES
 from memory.silo.silo import Opened, Silo
@@ -29,7 +31,6 @@ from memory.vault import layout, removing, rendering
 from memory.vault.disk import ASIDE, LARGEST, Disk
 from memory.vault.layout import Line
 from memory.vault.rendering import mask_for_file
-from memory.writing import edits
 from memory.writing.edits import fields_of
 
 AT_ONCE = 250  # files that are written before their database rows
@@ -58,8 +59,18 @@ class _Write:
         return There if self.memory.layer in Kind.values else SetAside
 
 
-class OwnerChanged(FileFault):
-    """The agent was claimed, or has another vault. No more files are written."""
+def resets(agent: Agent) -> QuerySet[Vault, int]:
+    """How often every file of the agent's vault was due again, in one row."""
+    return Vault.objects.filter(agent_id=agent.pk).values_list("resets", flat=True)
+
+
+def _who_and_how(agent: Agent) -> tuple[Any, ...]:
+    """What decides where an agent's files are, and what they show."""
+    return agent.vault_path, agent.claimed_at, agent.rules, agent.memory_enabled, bool(agent.wrapped_key)
+
+
+class AgentChanged(FileFault):
+    """The agent was claimed or erased, or has another vault or other rules. No more files are written."""
 
 
 class Files:
@@ -70,6 +81,7 @@ class Files:
         self.agent, self.disk = agent, disk
         self.silo, self.rules = Silo.for_agent(agent), switches.rules_of(agent)
         self.version: str = settings_document.value(self.rules, "version")
+        self.resets = resets(agent).first()
         self.closed = switches.closed(agent) if agent.memory_enabled else frozenset(SCOPES)
         self.fault: FileFault | None = None
         self.are_pages_stale = False  # a crossed-out line may show text of a memory, so the pages must be written again
@@ -78,12 +90,12 @@ class Files:
     # --- batches
 
     def sync(self, numbers: Iterable[int]) -> None:
-        """Sync the files of these memories. The first error is stored in `fault`. Raises OwnerChanged."""
+        """Sync the files of these memories. The first error is stored in `fault`. Raises AgentChanged."""
         remaining = iter(numbers)
         while batch := list(islice(remaining, AT_ONCE)):
             try:
                 self._sync_batch(batch)
-            except OwnerChanged:
+            except AgentChanged:
                 self.drop()
                 raise
             except FileFault:  # retry the files one by one
@@ -97,15 +109,15 @@ class Files:
 
     def _sync_batch(self, numbers: Sequence[int]) -> None:
         self.take(numbers)
-        self._require_owner()
+        self._require_same()
         self.finish()
 
-    def _require_owner(self) -> None:
-        """Raise OwnerChanged if the agent was claimed, or has another vault, since this began to read. Raise
-        AuthorityBroken if SQL put an older row back."""
+    def _require_same(self) -> None:
+        """Raise AgentChanged if the agent has changed since this began to read. Raise AuthorityBroken if SQL put an
+        older row back."""
         row = Agent.objects.get(pk=self.agent.pk)
-        if (row.vault_path, row.claimed_at) != (self.agent.vault_path, self.agent.claimed_at):
-            raise OwnerChanged("The vault's owner has changed. Try again.", "the vault path has changed")
+        if _who_and_how(row) != _who_and_how(self.agent):
+            raise AgentChanged("The agent, its vault or its rules have changed. Try again.", "the agent has changed")
         authority.require(row)
 
     def rebuild(self) -> int:
@@ -121,7 +133,7 @@ class Files:
             except SealBroken:
                 self._note(FileFault(f"{self.disk.path}: a file's row is broken", "a file's row is broken"))
         try:
-            self._require_owner()
+            self._require_same()
             return layout.rebuild(self.disk, lines)
         except FileFault as fault:
             self._note(fault)
@@ -140,12 +152,12 @@ class Files:
 
     def take(self, numbers: Sequence[int]) -> None:
         """Stage the files of at most AT_ONCE memories. `finish` publishes the staged files. The owner is checked before
-        anything is written to the folder, also to a temporary file. Raises OwnerChanged."""
+        anything is written to the folder, also to a temporary file. Raises AgentChanged."""
         memories = list(Memory.objects.of(self.agent).numbered(numbers))
         rows = VaultFile.objects.filter(agent_id=self.agent.pk, number__among=list(numbers))
         files = {row.number: row for row in rows}
         times = self._times(memories)
-        self._require_owner()
+        self._require_same()
         if redacted := [memory.number for memory in memories if memory.redacted_at is not None]:
             self.remove(redacted)
         for memory in memories:
@@ -322,20 +334,23 @@ class Files:
             except NotAFile:  # the page is replaced, and its other name keeps the content
                 self.are_pages_stale = True
         with transaction.atomic():
-            VaultFile.objects.bulk_create([self._row(each) for each in done if each.file is None])
-            update_many([self._row(each) for each in done if each.file is not None], _CHANGEABLE)
+            # A category may have become private meanwhile. Then these files are due again.
+            is_reset = resets(self.agent).select_for_update().first() != self.resets
+            version = "" if is_reset else self.version
+            VaultFile.objects.bulk_create([self._row(each, version) for each in done if each.file is None])
+            update_many([self._row(each, version) for each in done if each.file is not None], _CHANGEABLE)
         if left:
             self.take(left)
-            self._require_owner()
+            self._require_same()
             self.finish(again=True)
 
-    def _row(self, each: _Write) -> VaultFile:
+    def _row(self, each: _Write, rules_version: str) -> VaultFile:
         return VaultFile(
             pk=each.file.pk if each.file else None,
             agent_id=self.agent.pk,
             number=each.memory.number,
             version=each.memory.version,
-            rules_version=self.version,
+            rules_version=rules_version,
             state=each.state,
             sealed_path=each.line.seal(self.silo, each.memory.number),
             digest=self.silo.digest_of_file(each.data),
@@ -383,17 +398,3 @@ class Files:
                 setattr(before, name, value)
             if before.sealed:  # the version is not redacted
                 yield before, mask_for_file(before, self.silo.open(before), self.rules), times[change.seq]
-
-
-def open_file(agent: Agent, data: bytes) -> Opened:
-    """Decrypt the sealed block of a file. Only the agent itself may do this. Raises Invalid, SealBroken, Erased,
-    MemoryDisabled, CategoryDisabled."""
-    edits.require_key(agent)
-    switches.require_on(agent)
-    info = rendering.read_file(data)
-    if info is None:
-        raise Invalid("file", "is not the file of a memory")
-    if info.sealed is None:
-        raise Invalid("file", "is not sealed: you can read it directly")
-    switches.require_readable(agent, edits.fetch(agent, [info.number]))
-    return Silo.for_agent(agent).open_sealed(info.number, info.sealed)

@@ -111,8 +111,8 @@ def sync_locked(agent: Agent, disk: Disk, edited: Sequence[int] = ()) -> None:
     if not now.wrapped_key:
         _remove_erased(disk, now)
         return
-    files = Files(now, disk)
     state = Vault.objects.get_or_create(agent_id=now.pk, defaults={"seq": 0})[0]
+    files = Files(now, disk)
     is_soon = bool(edited) and state.fault_at is not None and abs(timezone.now() - state.fault_at) < RETRY_AFTER
     since = state.seq if state.seq <= now.audit_seq else 0  # only SQL can set a higher number
     if is_soon:
@@ -132,8 +132,8 @@ def sync_locked(agent: Agent, disk: Disk, edited: Sequence[int] = ()) -> None:
     if files.fault is not None:
         raise files.fault
     if not is_soon:
-        unchanged = Vault.objects.filter(agent_id=now.pk, seq=state.seq)  # a reset in the meantime changes seq
-        unchanged.update(seq=now.audit_seq, fault="", fault_at=None)
+        not_reset = Vault.objects.filter(agent_id=now.pk, resets=state.resets)
+        not_reset.update(seq=now.audit_seq, fault="", fault_at=None)
 
 
 def _remove_erased(disk: Disk, agent: Agent) -> None:
@@ -235,18 +235,18 @@ def _require_vault(agent: Agent) -> None:
 
 def reset(agent: Agent) -> None:
     """Make the next sync compare the file of every memory."""
-    Vault.objects.filter(agent_id=agent.pk).update(seq=0)
+    Vault.objects.filter(agent_id=agent.pk).update(seq=0, resets=F("resets") + 1)
 
 
 def rewrite(agent: Agent, categories: Collection[str] | None = None) -> None:
     """Make the next sync write every file again. Call this when names or contents of files change. With `categories`,
     only the files of these categories are written again."""
+    reset(agent)  # first, in the order of a sync
     rows = VaultFile.objects.filter(agent_id=agent.pk)
     if categories is not None:
         mine = Memory.objects.of(agent).filter(category__in=categories)
         rows = rows.filter(number__in=mine.values("number"))
     rows.update(rules_version="")
-    reset(agent)
 
 
 def forget(agent: Agent) -> None:

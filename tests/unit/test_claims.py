@@ -22,7 +22,7 @@ from memory.models import Agent, AgentKey
 from memory.policy import settings_document, switches
 from memory.search import embedding
 from memory.vault.base import locked
-from memory.vault.files import Files, OwnerChanged
+from memory.vault.files import AgentChanged, Files
 from refinement import backlog, gc, loop, probe, schedule, worker
 from refinement.llm.base import NoModel, Reply, ToolCall
 from refinement.llm.dedupe import Dedupe
@@ -204,7 +204,7 @@ def test_a_vault_gets_nothing_that_is_read_after_a_claim(prepared: Agent) -> Non
     with locked(path) as disk:
         files = Files(fresh(prepared), disk)
         claim(prepared)
-        with pytest.raises(OwnerChanged):
+        with pytest.raises(AgentChanged):
             files.sync([1])
     assert not [file for file in path.rglob("*.md") if "tea" in file.read_text()]
 

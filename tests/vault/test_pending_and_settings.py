@@ -20,11 +20,12 @@ from memory.silo.silo import Opened, Silo
 from memory.time_machine import rollback
 from memory.time_machine.rollback import What
 from memory.vault import comparing, layout, writer
-from memory.vault.files import AT_ONCE, open_file
+from memory.vault.files import AT_ONCE
+from memory.vault.rendering import open_file
 from memory.writing import operations
 from tests.rules.recordings import settings, talk
 from tests.steps import ME, PERSON, fresh, last_entry, remember
-from tests.vault.tree import all_text, differences, edit, memory_files, redact, refuse
+from tests.vault.tree import all_text, differences, edit, erase, memory_files, redact, refuse
 
 
 def has_file(agent: Agent, *numbers: int) -> list[bool]:
@@ -149,7 +150,7 @@ def test_a_file_that_cannot_be_removed_from_its_old_place_is_removed_later(ada: 
     assert differences(ada) == []
 
 
-def change_during_a_write(ada: Agent, change: Callable[[], Any]) -> None:
+def change_during_a_write(ada: Agent, change: Callable[[], Any], text: str = "Moss", category: str = "topic") -> None:
     """Store a memory. Another thread makes the change while the memory's file is written."""
     threads: list[threading.Thread] = []
     waits: list[bool] = []
@@ -172,7 +173,7 @@ def change_during_a_write(ada: Agent, change: Callable[[], Any]) -> None:
         real(*args, **values)
 
     with mock.patch.object(layout, "add", side_effect=add):
-        remember(fresh(ada), "Moss is green.", category="behavioral")
+        remember(fresh(ada), text, category=category)
     threads[0].join()
     assert waits == [False], "the change did not wait for the file"
 
@@ -189,12 +190,32 @@ def assert_sealed(ada: Agent, vault: Path, expected: list[tuple[str, int]] | Non
     assert ("eather" in all_text(vault), differences(ada)) == (False, expected or [])
 
 
-def test_a_category_that_becomes_private_during_a_write_is_sealed(ada: Agent, vault: Path) -> None:
+@pytest.mark.parametrize("category", ["topic", "technical"])
+@pytest.mark.parametrize("is_whole", [False, True])
+def test_a_category_that_becomes_private_during_a_write_is_sealed(
+    ada: Agent, vault: Path, is_whole: bool, category: str
+) -> None:
+    """Also the files that this write stores, and those of a sync that begins with the first entry."""
     store_many(ada, "Heather blooms.")
     assert "eather" in all_text(vault)
-    change_during_a_write(ada, lambda: make_private(ada))
+    if is_whole:
+        writer.reset(ada)
+    change_during_a_write(ada, lambda: make_private(ada), "Heather" if category == "technical" else "Moss", category)
     writer.catch_up()
     assert_sealed(ada, vault)
+
+
+@pytest.mark.parametrize("end", [lambda ada: rule_changes.change(fresh(ada), PERSON, enabled=False), erase])
+def test_a_sync_ends_when_memory_is_turned_off_or_erased(
+    ada: Agent, vault: Path, end: Callable[[Agent], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memory.vault.files.AT_ONCE", 1)
+    store_many(ada, "one", "two", "three")
+    for path in memory_files(vault):
+        (vault / path).unlink()
+    writer.rewrite(ada)
+    change_during_a_write(ada, lambda: end(ada))
+    assert len(memory_files(vault)) <= 1
 
 
 def test_a_category_that_is_turned_on_during_a_write_is_updated(ada: Agent, vault: Path) -> None:

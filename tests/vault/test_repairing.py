@@ -16,7 +16,8 @@ from memory.time_machine import rollback
 from memory.time_machine.rollback import What
 from memory.vault import comparing, writer
 from memory.vault.disk import LARGEST, LOCK, Disk
-from memory.vault.files import Files, OwnerChanged, open_file
+from memory.vault.files import AgentChanged, Files
+from memory.vault.rendering import open_file
 from memory.writing import operations
 from tests.claiming import claim
 from tests.steps import ME, PERSON, fresh, last_entry, remember, set_rule, signed_update
@@ -84,7 +85,7 @@ def test_a_sync_that_read_after_a_claim_writes_nothing(is_put_back: bool, ada: A
         operations.revise(fresh(ada), ferry, ME, content="a secret that came later")
         if is_put_back:
             Agent.objects.filter(pk=ada.pk).update(**former)
-        with mock.patch.object(Disk, "stage", noted), pytest.raises((OwnerChanged, AuthorityBroken)):
+        with mock.patch.object(Disk, "stage", noted), pytest.raises((AgentChanged, AuthorityBroken)):
             files.sync([ferry, *others])
     assert (seen, files.fault) == ([], None)
     assert "secret" not in all_text(vault)
@@ -95,7 +96,7 @@ def test_a_page_that_is_written_again_after_a_claim_does_not_change(ada: Agent, 
     with writer.opened(fresh(ada)) as disk:
         files = Files(fresh(ada), disk)
         claim(ada)
-        assert (files.rebuild(), str(files.fault)) == (0, "The vault's owner has changed. Try again.")
+        assert (files.rebuild(), str(files.fault)) == (0, "The agent, its vault or its rules have changed. Try again.")
     assert (vault / "index.md").read_bytes() == before
 
 

@@ -15,8 +15,7 @@ from memory.errors import Invalid
 from memory.management.agent_command import KEY, AgentCommand, agents_side, shown_path
 from memory.models import Agent
 from memory.vault import comparing
-from memory.vault.files import open_file
-from memory.vault.rendering import visible
+from memory.vault.rendering import open_file, visible
 
 _REPAIR = "--repair writes it again"
 _DESCRIPTIONS = {
