@@ -165,10 +165,15 @@ def requests(agent_id: int, since: int = 1, *, with_access: bool = True) -> dict
     return _built(entries if with_access else entries.exclude(operation__startswith="access"))
 
 
-def waiting_removals(agents: QuerySet[Any]) -> dict[tuple[int, str], list[Request]]:
-    """The open requests to remove content, by the ids and labels of the agents. For lists only: of each agent, this
-    reads the newest 200 entries about removals, with a million characters at most, and does not verify them."""
-    entries = AuditEntry.objects.filter(CONSENT, agent_id__in=agents.values("pk"), operation__in=_REMOVING)
+def waiting_removals(agents: QuerySet[Any], most: int) -> dict[tuple[int, str], list[Request]]:
+    """The open requests to remove content, by the ids and labels of the first `most` agents with such requests. For
+    lists only: of each agent, this reads the newest 200 entries about removals, with a million characters at most, and
+    does not verify them."""
+    entries = AuditEntry.objects.filter(CONSENT, agent_id__in=agents.order_by().values("pk"), operation__in=_REMOVING)
+    # An entry settles one request. So an agent has open ones if more than half of its entries are requests.
+    more = Count("pk", filter=Q(operation__in=REMOVALS)) * 2 - Count("pk")
+    waiting = entries.order_by().values("agent_id").annotate(more=more).filter(more__gt=0).values("agent_id")
+    entries = entries.filter(agent_id__in=list(agents.filter(pk__in=waiting).values_list("pk", flat=True)[:most]))
     newest_first: Any = {"partition_by": F("agent_id"), "order_by": F("seq").desc()}
     size = Window(Sum(Length(Cast("detail", TextField()))), **newest_first)
     placed = entries.annotate(place=Window(RowNumber(), **newest_first), size=size)

@@ -113,9 +113,8 @@ def _access_requests(tenants: Collection[int], most: int) -> Iterator[Asked]:
 
 
 def _removal_requests(tenants: Collection[int], most: int) -> Iterator[Asked]:
-    agents = Agent.objects.filter(tenant__in=tenants).exclude(wrapped_key=b"")
-    by_label = sorted((label, pk, waiting) for (pk, label), waiting in waiting_removals(agents).items())
-    for label, agent_id, waiting in by_label[:most]:
+    agents = Agent.objects.filter(tenant__in=tenants).exclude(wrapped_key=b"").order_by("tenant__slug", "slug")
+    for (agent_id, label), waiting in waiting_removals(agents, most).items():
         count = len(waiting)
         text = several(count, "removal request waits", "removal requests wait")
         path = reverse("admin:memory_agent_change", args=[agent_id])

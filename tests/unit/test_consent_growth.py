@@ -48,7 +48,7 @@ QUERIES: dict[str, Callable[[Agent], object]] = {
     "one request": lambda agent: requests.get(agent, 9),
     "proposals": lambda agent: requests.waiting(agent, PROPOSAL),
     "removals": lambda agent: requests.waiting(agent, *REMOVALS),
-    "removals of all agents": lambda _: waiting_removals(Agent.objects.all()),
+    "removals of all agents": lambda _: waiting_removals(Agent.objects.order_by("pk"), 9),
     "edits of today": lambda agent: list(
         daily_limit._touched(agent, timezone.now() - daily_limit.DAY, *daily_limit._LOSING)
     ),
@@ -123,8 +123,19 @@ def test_many_removal_requests_of_one_agent_hide_no_other(
     requests.ask_erasure(ada, PERSON, reason="ticket 2")
     number = requests.ask_erasure(bob, PERSON, reason="ticket 1").number
     _decline_requests(ada, 5)
-    waiting = waiting_removals(Agent.objects.all())
+    waiting = waiting_removals(Agent.objects.order_by("pk"), 9)
     assert [(label, request.number) for (_, label), [request] in waiting.items()] == [("globex/bob", number)]
+
+
+def test_a_list_reads_the_entries_of_a_limited_number_of_agents_with_open_requests(ada: Agent, bob: Agent) -> None:
+    """Otherwise thousands of agents with old requests occupied a worker, and a gigabyte, for a digest."""
+    _decline_requests(ada, 5)
+    number = requests.ask_erasure(bob, PERSON, reason="ticket 1").number
+    for most in (1, 2):
+        [((_, label), [request])] = waiting_removals(Agent.objects.order_by("pk"), most).items()
+        assert (label, request.number) == ("globex/bob", number)
+    requests.ask_erasure(ada, PERSON, reason="ticket 2")
+    assert [label for _, label in waiting_removals(Agent.objects.order_by("pk"), 1)] == ["acme/ada"]
 
 
 def test_the_check_of_the_last_entries_reads_no_earlier_redaction(ada: Agent) -> None:
