@@ -18,7 +18,7 @@ from typing import Any
 import structlog
 from django.conf import settings
 from django.db import models, transaction
-from django.db.models import Exists, F, OuterRef
+from django.db.models import Exists, ExpressionWrapper, F, OuterRef, Q
 from django.utils import timezone
 
 from config.keyring import macs
@@ -131,9 +131,12 @@ def _due() -> models.QuerySet[Webhook]:
 
 
 def _send_next() -> str:
-    """Make one attempt for the tenant that has waited longest. Tenants whose last attempt failed or was slow come last.
-    So do tenants with a new address: else somebody could get ahead with ever new addresses. Returns a code."""
-    hook = _due().order_by("-is_quick", "wait_until", "pk").select_related("tenant").first()
+    """Make one attempt for the tenant that has waited longest. Tenants whose last attempt failed or was slow come last,
+    until they have waited for a minute. So do tenants with a new address: else somebody could get ahead with ever new
+    addresses. Returns a code."""
+    has_waited = Q(is_quick=True) | Q(wait_until__lt=timezone.now() - PAUSES[0])
+    due = _due().annotate(has_waited=ExpressionWrapper(has_waited, models.BooleanField()))
+    hook = due.order_by("-has_waited", "wait_until", "pk").select_related("tenant").first()
     waiting = hook and hook.deliveries.filter(turns.is_over(GIVE_UP)).order_by("tries", "pk").first()
     if not hook or not waiting:
         return "done"

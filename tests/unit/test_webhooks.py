@@ -254,6 +254,21 @@ def test_servers_that_hang_delay_others_for_one_attempt_of_one_worker(
             queueing.work()
 
 
+def test_many_events_of_a_quick_server_delay_a_new_webhook_for_a_minute(
+    ada: Agent, bob: Agent, server: HookServer
+) -> None:
+    with HookServer() as quick:
+        for agent, hook in ((ada, quick), (bob, server)):
+            webhooks.configure(agent.tenant, hook.url)
+            for _ in range(3):
+                fail(agent)
+            webhooks._send_next()
+        assert (len(quick.requests), len(server.requests)) == (2, 0)
+        Webhook.objects.filter(tenant=bob.tenant).update(wait_until=timezone.now() - timedelta(seconds=61))
+        webhooks._send_next()
+        assert (len(quick.requests), len(server.requests)) == (2, 1)
+
+
 def test_an_event_is_not_sent_to_an_address_that_was_just_replaced(
     ada: Agent, server: HookServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
