@@ -31,6 +31,7 @@ from refinement.llm.base import NoModel
 from refinement.models import Dream, Mode, Outcome, RefinementSession, held
 
 MAX_TOKENS = 2_000_000  # of a memory store; a session can refine less
+MOST_RECORDED = 20_000  # recordings that are looked at, while the agent is locked
 RECORDED_SHARE = 4  # recordings have at most this part of a batch
 MAX_INSTRUCTIONS = 4_096  # characters
 KEPT = 1_000  # dreams of an agent whose instructions are kept, because a claim deletes them
@@ -219,7 +220,7 @@ def recordings(agent: Agent, dream: Dream) -> list[str]:
     """The recordings that the model gets, oldest first: the newest ones that have room in a part of a batch. Those that
     were discarded or may not be refined are left out."""
     rows = RecordedSession.objects.filter(agent_id=agent.pk, pk__in=dream.recorded)
-    numbers = sorted({number for session in rows for number in session.numbers}, reverse=True)
+    numbers = sorted({number for session in rows for number in session.numbers}, reverse=True)[:MOST_RECORDED]
     # SQL could put other numbers into the row of a recorded session.
     own = Memory.objects.of(agent).filter(category="user_interaction", is_instruction=False)
     kept = own.kept().exclude(category__in=ledger.left_out(agent))

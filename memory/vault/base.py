@@ -24,7 +24,7 @@ from memory.vault.disk import CONTAINS, LOCK, Disk, mark_in
 ROOM = 10_000_000  # free bytes that a new vault needs
 LONGEST = 1_000  # bytes
 FIELD = "vault_path"
-_WITHIN = ("*/", "*/*/", "*/*/*/", "*/*/*/*/")  # the folders in which a vault has files
+_LEVELS = 4  # of the folders in which a vault has files
 PATIENCE = 1.0  # seconds that an edit waits for the lock; after this time, the next sync writes the files
 
 
@@ -97,9 +97,19 @@ def require_no_other_owner(path: str, agent: Agent) -> None:
     with unlocked(Path(path)) as disk:
         if disk.require_no_other_owner(mark):
             return  # no vault begins inside the agent's own
-    within = (found.parent for above in _WITHIN for found in Path(path).glob(f"{above}{LOCK}"))
-    if any(mark_in(each) not in ("", mark) for each in within):
+    if any(each != mark for each in _marks_in(path, _LEVELS)):
         raise FileFault(f"{path}: {CONTAINS}", CONTAINS)
+
+
+def _marks_in(folder: str, levels: int) -> Iterator[str]:
+    """The marks of the vaults in a folder. No vault begins inside another one, so its folders are not read."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        for each in entries:
+            if each.is_dir(follow_symlinks=False):
+                if mark := mark_in(Path(each.path)):
+                    yield mark
+                elif levels > 1:
+                    yield from _marks_in(each.path, levels - 1)
 
 
 def alternatives(agent: Agent) -> list[str]:

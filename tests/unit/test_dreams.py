@@ -339,13 +339,15 @@ def test_a_dream_that_is_canceled_while_a_worker_copies_ends(ada: Agent, monkeyp
     assert not RefinementSession.objects.exists()
 
 
-def test_recordings_have_a_part_of_a_batch(ada: Agent, settings: Any) -> None:
+def test_recordings_have_a_part_of_a_batch(ada: Agent, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for word in ("boat", "harbour", "kettle"):
         talk(ada, f"From now on, the {word} is green.", "Yes. " * 30, session="s1")
     recorded = RecordedSession.objects.filter(agent_id=ada.pk)
     found = dream(ada, new(ada, a="tea"), recorded=recorded)
     settings.BATCH_TOKENS = 4 * 120
     assert ["kettle" in each for each in dreams.recordings(fresh(ada), found)] == [True]
+    monkeypatch.setattr(dreams, "MOST_RECORDED", 0)  # they are read while the agent is locked
+    assert dreams.recordings(fresh(ada), found) == []
 
 
 def test_a_dream_whose_store_is_deleted_fails(ada: Agent) -> None:

@@ -270,9 +270,14 @@ def test_a_return_to_a_former_vault_does_not_look_through_its_folders(
     store(ada)
     move(ada, root / "second")
     looked: list[str] = []
-    monkeypatch.setattr(Path, "glob", lambda _, pattern: looked.append(pattern) or [])
+    look = base._marks_in
+    monkeypatch.setattr(base, "_marks_in", lambda folder, levels: looked.append(folder) or look(folder, levels))
     move(ada, vault)
     assert (looked, fresh(ada).vault_path) == ([], str(vault))
+    (root / "above").mkdir()
+    vault.rename(root / "above" / "former")
+    move(ada, root / "above")
+    assert looked == [str(root / "above")]
 
 
 def test_a_vault_is_neither_above_nor_inside_a_former_vault(ada: Agent, bob: Agent, vault: Path, root: Path) -> None:
