@@ -232,7 +232,7 @@ def repair(agent: Agent, *, progress: Progress = lambda _: None) -> Repaired:
         switches.require_on(row)
         if row.vault_path != agent.vault_path:
             raise FileFault("The agent's vault was changed meanwhile. Nothing was written. Run the command again.")
-        for path in list(disk.files()):
+        for path in list(disk.files([])):
             if path.name.startswith(NEW):  # left by a killed writer
                 disk.remove(path)
         found = all_of(Files(row, disk), progress).differences

@@ -240,6 +240,12 @@ def test_other_files_are_counted_and_not_touched(ada: Agent, ferry: int, vault: 
     assert (vault / "common" / "notes.md").read_text() == "tea"
 
 
+def test_a_folder_that_is_too_deep_stops_no_repair(ada: Agent, ferry: int, vault: Path) -> None:
+    vault.joinpath(*["deep"] * 80).mkdir(parents=True)
+    only_file(vault).unlink()
+    assert (repair(ada).unknown, only_file(vault).exists()) == (1, True)
+
+
 def test_an_unreadable_file_is_reported_and_stops_nothing(ada: Agent, ferry: int, vault: Path) -> None:
     second, third = store(ada, "Two"), store(ada, "Three")
     paths = sorted((vault / "common" / "technical").glob("*.md"))
