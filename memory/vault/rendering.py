@@ -21,13 +21,11 @@ from typing import Any
 
 from django.conf import settings
 
-from memory.errors import Invalid
 from memory.markdown import labels, sections, templates
 from memory.markdown.sections import ABSENT
-from memory.models import Agent, Memory
-from memory.policy import paths, settings_document, switches
-from memory.silo.silo import Opened, Silo
-from memory.writing import edits
+from memory.models import Memory
+from memory.policy import paths, settings_document
+from memory.silo.silo import Opened
 
 _UNSEEN = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 _TO_SHOW = re.compile(rf"(?<!\\)(\\*+)(?:({_UNSEEN}|\r(?!\n))|u\{{([0-9A-F]{{1,4}})\}})")
@@ -272,17 +270,3 @@ def _sealed(section: str) -> bytes | None:
     with suppress(ValueError):
         return base64.b64decode("".join(found[1].split()), validate=True) if found else None
     return b""
-
-
-def open_file(agent: Agent, data: bytes) -> Opened:
-    """Decrypt the sealed block of a file. Only the agent itself may do this. Raises Invalid, SealBroken, Erased,
-    MemoryDisabled, CategoryDisabled."""
-    edits.require_key(agent)
-    switches.require_on(agent)
-    info = read_file(data)
-    if info is None:
-        raise Invalid("file", "is not the file of a memory")
-    if info.sealed is None:
-        raise Invalid("file", "is not sealed: you can read it directly")
-    switches.require_readable(agent, edits.fetch(agent, [info.number]))
-    return Silo.for_agent(agent).open_sealed(info.number, info.sealed)

@@ -22,14 +22,16 @@ from audit import redactions
 from audit.models import Change
 from config import PROGRAM
 from memory.access import authority
-from memory.errors import FileFault
+from memory.errors import FileFault, Invalid
 from memory.models import Agent, Memory, Vault, VaultFile
-from memory.silo.silo import Silo
-from memory.vault import base, removing
+from memory.policy import switches
+from memory.silo.silo import Opened, Silo
+from memory.vault import base, removing, rendering
 from memory.vault.base import locked, unlocked
 from memory.vault.disk import LOCK, Disk
 from memory.vault.files import Files
 from memory.vault.layout import Line
+from memory.writing import edits
 
 CAUGHT_UP_AT_ONCE = 100  # vaults
 MOST_SECONDS = 5  # after which no other vault is synced; a locked vault takes a second
@@ -219,6 +221,20 @@ def _why_no_file(agent: Agent) -> str:
         return "the memory is discarded or beneath, or its category is off"
     fault = Vault.objects.filter(agent_id=agent.pk).values_list("fault", flat=True).first()
     return f"the file could not be written{f' ({fault})' if fault else ''}; a worker retries ({PROGRAM} rules status)"
+
+
+def open_file(agent: Agent, data: bytes) -> Opened:
+    """Decrypt the sealed block of a file. Only the agent itself may do this. Raises Invalid, SealBroken, Erased,
+    MemoryDisabled, CategoryDisabled."""
+    edits.require_key(agent)
+    switches.require_on(agent)
+    info = rendering.read_file(data)
+    if info is None:
+        raise Invalid("file", "is not the file of a memory")
+    if info.sealed is None:
+        raise Invalid("file", "is not sealed: you can read it directly")
+    switches.require_readable(agent, edits.fetch(agent, [info.number]))
+    return Silo.for_agent(agent).open_sealed(info.number, info.sealed)
 
 
 # --- resetting a vault

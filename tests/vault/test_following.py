@@ -18,7 +18,7 @@ from memory.recording.sessions import Outcomes, end_session
 from memory.time_machine import rollback
 from memory.time_machine.rollback import What
 from memory.vault import comparing
-from memory.vault.rendering import open_file
+from memory.vault.writer import open_file
 from memory.writing import operations
 from tests.rules.recordings import settings, talk
 from tests.rules.test_places import TREE

@@ -21,7 +21,7 @@ from memory.time_machine import rollback
 from memory.time_machine.rollback import What
 from memory.vault import comparing, layout, writer
 from memory.vault.files import AT_ONCE
-from memory.vault.rendering import open_file
+from memory.vault.writer import open_file
 from memory.writing import operations
 from tests.rules.recordings import settings, talk
 from tests.steps import ME, PERSON, fresh, last_entry, remember

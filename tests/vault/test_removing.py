@@ -17,7 +17,7 @@ from memory.recording.interactions import Interaction
 from memory.vault import comparing, writer
 from memory.vault.disk import LOCK
 from memory.vault.files import AT_ONCE
-from memory.vault.rendering import open_file
+from memory.vault.writer import open_file
 from memory.writing import operations
 from tests.rules.recordings import talk
 from tests.steps import ME, PERSON, fresh, problems, remember

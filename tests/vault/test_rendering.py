@@ -14,7 +14,8 @@ from memory.models import Agent, Memory, Scope
 from memory.policy.categories import PRIVATE, SCOPES
 from memory.silo.silo import Opened
 from memory.vault import comparing, rendering
-from memory.vault.rendering import open_file, restored, tags_of, visible
+from memory.vault.rendering import restored, tags_of, visible
+from memory.vault.writer import open_file
 from memory.writing import operations
 from tests.growth import growth
 from tests.steps import ME, fresh, problems, remember, says

@@ -17,7 +17,7 @@ from memory.time_machine.rollback import What
 from memory.vault import comparing, writer
 from memory.vault.disk import LARGEST, LOCK, Disk
 from memory.vault.files import AgentChanged, Files
-from memory.vault.rendering import open_file
+from memory.vault.writer import open_file
 from memory.writing import operations
 from tests.claiming import claim
 from tests.steps import ME, PERSON, fresh, last_entry, remember, set_rule, signed_update

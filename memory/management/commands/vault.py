@@ -15,7 +15,8 @@ from memory.errors import Invalid
 from memory.management.agent_command import KEY, AgentCommand, agents_side, shown_path
 from memory.models import Agent
 from memory.vault import comparing
-from memory.vault.rendering import open_file, visible
+from memory.vault.rendering import visible
+from memory.vault.writer import open_file
 
 _REPAIR = "--repair writes it again"
 _DESCRIPTIONS = {
