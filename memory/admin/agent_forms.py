@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from django import forms
+from django.core.exceptions import ValidationError
 from django.utils.duration import duration_string
 
 from memory.admin.base.forms import AdminForm, TenantChoiceForm
@@ -34,6 +35,15 @@ INTERVALS = [
 ]
 
 
+class _Period(forms.DurationField):
+    """Django needs half a second to read a text of 2.4 MB, and no other thread runs meanwhile."""
+
+    def to_python(self, value: Any) -> Any:
+        if isinstance(value, str) and len(value) > 100:
+            raise ValidationError(self.error_messages["invalid"], code="invalid")
+        return super().to_python(value)
+
+
 class BudgetForm(LimitsForm):
     default_text = "the tenant's limit, or {} if the tenant has no limit"
     budget_tokens = whole_number(
@@ -46,7 +56,7 @@ class BudgetForm(LimitsForm):
         required=True,
         label="Target, in tokens",
     )
-    refine_every = forms.DurationField(
+    refine_every = _Period(
         label="Refinement", required=False, initial="7 00:00:00", widget=forms.Select(choices=INTERVALS)
     )
     last_n = whole_number(

@@ -7,7 +7,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from memory.agents import lifecycle
-from memory.api.base.bodies import OPTIONAL_TEXT, Body, Boolean, Text, Whole
+from memory.api.base.bodies import OPTIONAL_TEXT, Body, Boolean, Duration, Text, Whole
 from memory.api.base.views import TenantView, describe_list, listed
 from memory.errors import NotFound
 from memory.models import Agent
@@ -23,7 +23,7 @@ class SettingsIn(LogIn):
 
     budget_tokens = Whole(min_value=1, max_value=2**31 - 1, required=False)
     target_tokens = Whole(min_value=1, max_value=2**31 - 1, required=False)
-    refine_every = serializers.DurationField(required=False, allow_null=True, help_text="an hour to ten years, or null")
+    refine_every = Duration(required=False, allow_null=True, help_text="an hour to ten years, or null")
     paused = Boolean(required=False)
     max_changes = Whole(min_value=0, max_value=2**31 - 1, required=False, allow_null=True)
     max_steps = Whole(min_value=0, max_value=2**31 - 1, required=False, allow_null=True)

@@ -1,9 +1,13 @@
 """Which key may call which address, for each kind of key of two tenants. The schema lists the addresses."""
 
+import django.forms.fields
 import pytest
+import rest_framework.fields
+from django.core.exceptions import ValidationError
 from drf_spectacular.generators import SchemaGenerator
 
 from memory.access import authentication, tenants
+from memory.admin import agent_forms
 from memory.agents import lifecycle
 from memory.consent import erasure, requests
 from memory.errors import KeyRejected
@@ -160,6 +164,15 @@ def test_an_invalid_agent_or_setting_is_refused(acme: Caller, runtime: Caller, h
             assert value == 0 or str(value) not in answer.json["errors"][0]["detail"], (name, value)
         assert not Agent.objects.filter(slug="eve").exists(), (name, value)
         assert steps.state(house.ada) == before, (name, value)
+
+
+def test_a_long_period_is_refused_before_it_is_read(acme: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    """8 MB of digits stopped all threads of a process for 2 seconds."""
+    for module in (rest_framework.fields, django.forms.fields):
+        monkeypatch.setattr(module, "parse_duration", lambda _: pytest.fail("it was read"))
+    assert acme.patch("agents/ada", {"refine_every": f"PT{'1' * 99}S"}).attrs == ["refine_every"]
+    with pytest.raises(ValidationError):
+        agent_forms._Period().clean(f"PT{'1' * 99}S")
 
 
 def test_a_cadence_may_be_one_hour_to_ten_years(acme: Caller, house: House) -> None:

@@ -17,12 +17,22 @@ from rest_framework.parsers import BaseParser
 
 MAX_DEPTH = 20  # nested lists and objects
 MAX_SIGNS = 200_000  # commas, brackets and braces outside texts: reading 8 MB of short values takes many seconds
+MAX_DURATION = 100  # characters
 MAX_ERRORS = 10  # errors of one list in a response
 OPTIONAL_TEXT: Any = {"required": False, "allow_blank": True, "default": ""}
 _SIGNS = b",", b"[", b"{"
 _TEXT = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?'  # or its beginning. It never goes back, which would need gigabytes of RAM
 _TOO_MANY = re.compile(rb"(?:(?:[^\"\[{,]++|%b)*+[\[{,]){%d}+" % (_TEXT, MAX_SIGNS + 1), re.DOTALL)
 _ENDS_EARLY = "The body is shorter than Content-Length says."
+
+
+class Duration(serializers.DurationField):
+    """A period of time. Django needs seconds to read a long text, and no other thread runs meanwhile."""
+
+    def to_internal_value(self, value: Any) -> Any:
+        if isinstance(value, str) and len(value) > MAX_DURATION:
+            self.fail("invalid", format="[DD] [HH:[MM:]]ss[.uuuuuu]")
+        return super().to_internal_value(value)
 
 
 class TooLarge(APIException):
