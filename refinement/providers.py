@@ -3,8 +3,8 @@ fail.
 
 Each provider and each model has a table row. After two failures in a row, of callers of two tenants, a model is closed
 for 15 seconds. After this pause, one caller calls the model, and the others wait for the result. After each further
-failure, the pause doubles, up to 5 minutes. The pause that a server requests with `Retry-After` also applies to all
-callers.
+failure, the pause doubles, up to 5 minutes. If a server requests a pause with `Retry-After`, the agent waits, and once
+the model is closed, all callers wait.
 
 A provider is closed as a whole if it cannot be reached, or if two of its models fail, for two tenants. If only one
 model fails, this model may be slow or over its quota, so the provider's other models stay open. Any response opens the
@@ -178,10 +178,11 @@ class Availability:
                 is_provider = row.name != self.model
                 is_other = is_unreachable or not is_provider or row.failed_with != self.model
                 counts = not row.failures or (is_other and self._is_of_another_tenant(row))
-                self._record(row, counts=counts, retry_after=None if is_provider else retry_after)
-                is_counted |= counts and not is_provider
+                closes = counts and row.failures + 1 >= FAILURES and not is_provider
+                self._record(row, counts=counts, retry_after=retry_after if closes else None)
+                is_counted |= closes if retry_after else counts and not is_provider
             if not is_counted:
-                self._record(_locked(own)[0], counts=True, retry_after=None if shared else retry_after)
+                self._record(_locked(own)[0], counts=True, retry_after=retry_after)
 
     def _is_of_another_tenant(self, row: Provider) -> bool:
         """Whether the model or provider failed for another tenant before. Also true if no other tenant uses it."""

@@ -169,11 +169,18 @@ def test_failures_of_concurrent_calls_count_once() -> None:
     assert waits() == [FIRST.total_seconds()]
 
 
-def test_retry_after_applies_to_all_callers(clock: time_machine.Traveller) -> None:
-    caller_of().failed(7)
-    assert waits() == [7]
+def test_retry_after_applies_to_the_agent_and_after_a_second_tenant_to_all(
+    ada: Agent, bob: Agent, clock: time_machine.Traveller
+) -> None:
+    for agent in (ada, bob):
+        change(agent, model=GPT)
+    callers = [caller_of(agent=agent) for agent in (ada, bob)]
+    callers[0].failed(7)
+    assert [caller.wait() for caller in callers] == [7, 0]
     clock.shift(7 * SECOND)
-    assert waits(GPT, GPT, GPT) == [0, 0, 0], "it is busy, not down: nobody has to try first"
+    assert [caller.wait() for caller in callers] == [0, 0]
+    callers[1].failed(60)
+    assert [caller.wait() for caller in callers] == [60, 60]
 
 
 def test_a_clock_that_is_set_back_does_not_prolong_a_pause(clock: time_machine.Traveller) -> None:
