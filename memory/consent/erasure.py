@@ -24,7 +24,6 @@ from memory.models import (
     Recall,
     RecordedSession,
     Store,
-    StoreVersion,
     Vector,
 )
 from memory.search import cache
@@ -41,7 +40,6 @@ _DELETED = (
     CleanupDecision,
     HistoryAnalysis,
     Store,
-    StoreVersion,
     Vector,
     Embedding,
 )

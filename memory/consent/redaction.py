@@ -122,6 +122,8 @@ def redact(agent: Agent, request: int, actor: Actor, *, include_constitutional: 
 def redact_version(agent: Agent, version: StoreVersion, actor: Actor) -> None:
     """Redact one version of a memory in a store, in the name of the agent's runtime. If the agent has a steward, the
     steward decides: then this only asks, and raises ConsentRequired. Raises Invalid."""
+    [memory] = edits.fetch(agent, [version.number])
+    _require_alone(agent, memory, version.seq)  # it reads all changes, so first without the lock
     with edits.locked(agent) as row:
         [memory] = edits.fetch(row, [version.number])
         _require_alone(row, memory, version.seq)

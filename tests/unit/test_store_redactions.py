@@ -106,7 +106,9 @@ def test_words_that_are_still_the_present_content_are_not_redacted(ada: Agent) -
 
 
 @pytest.mark.parametrize("when", ["before", "during", "after"])
-def test_a_version_that_a_model_may_have_read_is_redacted_with_its_memory(ada: Agent, when: str) -> None:
+def test_a_version_that_a_model_may_have_read_is_redacted_with_its_memory(
+    ada: Agent, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The model can copy its words into other memories, and into its summary."""
 
     def refine() -> None:
@@ -125,6 +127,7 @@ def test_a_version_that_a_model_may_have_read_is_redacted_with_its_memory(ada: A
     stores.revise(fresh(ada), store, number, ME, content="milk")
     step("after")
     if when == "during":
+        monkeypatch.setattr(edits, "locked", lambda _: pytest.fail("the agent was locked"))
         with pytest.raises(Invalid, match="was read by a model"):
             redact_version(ada, number, first)
     else:
