@@ -157,7 +157,8 @@ def test_the_backlog_running_sessions_and_failures_are_counted(client: Client, a
     backlog.sweep()
     scheduling.take()
     Provider.objects.create(name="openai/gpt", has_answered=True)
-    Availability("openai/gpt", ada).failed(60, is_unreachable=True)
+    for _ in range(2):
+        Availability("openai/gpt", ada).failed(60, is_unreachable=True)
     queue.keep_schedules()
     Schedule.objects.update(next_run=timezone.now() - timedelta(hours=1))
     text = scraped(client)
