@@ -43,6 +43,7 @@ SMALL_VALUES = 30_000  # commas and lines: a file with more takes long to read, 
 MAX_ENTRIES = 20_000
 BATCH_CHARACTERS = 4_000_000  # the size of a batch: counting tokens exactly takes a second for it
 ATTEMPTS = 3  # of the worker without progress; a file that kills each worker must not come back for ever
+READ_SECONDS = 15.0  # of a processor, for a whole file; 20 MB of usual text take 5
 TURN_SECONDS = 15.0  # in which a task stores batches; then others have their turn, and the next task continues
 LATE = timedelta(minutes=2)  # after this time without progress, another worker continues a running job
 OPEN = QUEUED, RUNNING = ("queued", "running")
@@ -68,8 +69,13 @@ def check_small(body: bytes, format: str, project: str) -> CheckedFile | None:
 
 
 def _read(found: CheckedFile, most: int) -> list[Draft] | None:
-    """Read a whole file. Return its memories, or None if it has more than `most` entries."""
-    drafts = list(islice(found.drafts, most + 1))
+    """Read a whole file. Return its memories, or None if it has more than `most` entries. Raises Invalid, also for a
+    file that takes too long, because other tasks wait meanwhile."""
+    drafts, until = [], time.thread_time() + READ_SECONDS
+    for draft in islice(found.drafts, most + 1):
+        drafts.append(draft)
+        if time.thread_time() > until:
+            raise Invalid("file", f"takes more than {READ_SECONDS:.0f} seconds to read. Split the file")
     return drafts if len(drafts) + found.done.left_out <= most else None
 
 

@@ -180,6 +180,16 @@ def test_a_size_that_an_archive_cannot_have_ends_the_import(runtime: Caller, fie
     assert (answer.status, answer.attrs) == (422, ["file"])
 
 
+def test_a_file_that_takes_too_long_to_read_is_refused(
+    runtime: Caller, ada: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert send(runtime, lines(501)).status == 202
+    monkeypatch.setattr(import_jobs, "READ_SECONDS", -1.0)
+    queueing.work()
+    error = runtime.get("import/1").json["error"]
+    assert (error["attr"], "Split the file" in error["detail"], Memory.objects.of(ada).count()) == ("file", True, 0)
+
+
 def redact_first(agent: Agent) -> None:
     number = Memory.objects.of(agent).earliest("number").number
     request = requests.ask_redaction(steps.fresh(agent), [number], steps.PERSON, reason="request 17")
