@@ -171,8 +171,9 @@ def waiting_removals(agents: QuerySet[Any], most: int) -> dict[tuple[int, str], 
     does not verify them."""
     entries = AuditEntry.objects.filter(CONSENT, agent_id__in=agents.order_by().values("pk"), operation__in=_REMOVING)
     # An entry settles one request. So an agent has open ones if more than half of its entries are requests.
-    more = Count("pk", filter=Q(operation__in=REMOVALS)) * 2 - Count("pk")
-    waiting = entries.order_by().values("agent_id").annotate(more=more).filter(more__gt=0).values("agent_id")
+    unsettled = Count("pk", filter=Q(operation__in=REMOVALS)) * 2 - Count("pk")
+    counted = entries.order_by().values("agent_id").annotate(unsettled=unsettled)
+    waiting = counted.filter(unsettled__gt=0).values("agent_id")
     entries = entries.filter(agent_id__in=list(agents.filter(pk__in=waiting).values_list("pk", flat=True)[:most]))
     newest_first: Any = {"partition_by": F("agent_id"), "order_by": F("seq").desc()}
     size = Window(Sum(Length(Cast("detail", TextField()))), **newest_first)

@@ -175,7 +175,7 @@ def _found(
 ) -> tuple[list[Suggestion], int]:
     """Return the suggestions (all, or those with these numbers) in order, and the number of old memories that are not
     suggested because they are important. The number of database queries does not depend on the number of memories. With
-    `numbers`, only the tags are read, and their order is by age alone."""
+    `numbers`, only the tags are read, and categories that are mostly kept do not come last."""
     switches.require_on(agent)
     if category is not None:
         scope_of(category)

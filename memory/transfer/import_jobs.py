@@ -205,7 +205,9 @@ def _store(job: ImportJob, batch: list[Draft], redacted: int) -> bool:
     earlier batch. Raises Invalid if there is a later redaction than `redacted`."""
     with edits.locked(job.agent) as row:
         if redactions.last(row) != redacted:
-            raise Invalid("file", "was not imported to its end, because content was redacted meanwhile")
+            raise Invalid(
+                "file", "was not imported to its end, because content was redacted meanwhile. Import the rest again"
+            )
         if job.entry and Undone.of(row).by(job.entry):
             raise AlreadyUndone("The import was rolled back before it ended. The rest was not imported.")
         job.entry = job.entry or row.audit_seq + 1

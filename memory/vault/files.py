@@ -60,11 +60,11 @@ class _Write:
 
 
 def resets(agent: Agent) -> QuerySet[Vault, int]:
-    """How often every file of the agent's vault was due again, in one row."""
+    """How often all files of the agent's vault became due again, as a query with one value."""
     return Vault.objects.filter(agent_id=agent.pk).values_list("resets", flat=True)
 
 
-def _who_and_how(agent: Agent) -> tuple[Any, ...]:
+def _settings_of(agent: Agent) -> tuple[Any, ...]:
     """What decides where an agent's files are, and what they show."""
     return agent.vault_path, agent.claimed_at, agent.rules, agent.memory_enabled, bool(agent.wrapped_key)
 
@@ -116,7 +116,7 @@ class Files:
         """Raise AgentChanged if the agent has changed since this began to read. Raise AuthorityBroken if SQL put an
         older row back."""
         row = Agent.objects.get(pk=self.agent.pk)
-        if _who_and_how(row) != _who_and_how(self.agent):
+        if _settings_of(row) != _settings_of(self.agent):
             raise AgentChanged("The agent, its vault or its rules have changed. Try again.", "the agent has changed")
         authority.require(row)
 
