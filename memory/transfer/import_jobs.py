@@ -12,9 +12,10 @@ letters and sessions of others wait for a part of one job of each tenant at most
 import io
 import json
 import time
+from collections.abc import Iterator
 from datetime import timedelta
 from functools import partial
-from itertools import islice
+from itertools import accumulate, islice
 from typing import Any
 
 from django.conf import settings
@@ -51,6 +52,27 @@ DONE, FAILED = "done", "failed"
 _BODY, _RESULT = "import body", "import result"
 
 
+class _File(io.BytesIO):
+    """A file that can be read for READ_SECONDS. Other tasks wait meanwhile."""
+
+    def __init__(self, body: bytes) -> None:
+        super().__init__(body)
+        self._until = time.thread_time() + READ_SECONDS
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        self.require_time()
+        return super().read(size)
+
+    def readline(self, size: int | None = -1, /) -> bytes:
+        self.require_time()
+        return super().readline(size)
+
+    def require_time(self) -> None:
+        """Raise Invalid if the file takes too long."""
+        if time.thread_time() > self._until:
+            raise Invalid("file", f"takes more than {READ_SECONDS:.0f} seconds to read. Split the file")
+
+
 class ImportRunning(MemoryFault):
     """The agent has an import job that has not ended."""
 
@@ -63,20 +85,17 @@ def check_small(body: bytes, format: str, project: str) -> CheckedFile | None:
     size = tree.unpacked_size(body, settings.API_IMPORT_BYTES) if format == "markdown" else len(body)
     if max(size, len(body)) > SMALL_BYTES or body.count(b",") + body.count(b"\n") > SMALL_VALUES:
         return None
-    found = importing.check_file(io.BytesIO(body), format, project=project)
-    drafts = _read(found, SMALL_ENTRIES)
-    return None if drafts is None else CheckedFile(iter(drafts), found.done)
+    drafts, done = _read(body, format, project, SMALL_ENTRIES)
+    return None if drafts is None else CheckedFile(iter(drafts), done)
 
 
-def _read(found: CheckedFile, most: int) -> list[Draft] | None:
+def _read(body: bytes, format: str, project: str, most: int) -> tuple[list[Draft] | None, Imported]:
     """Read a whole file. Return its memories, or None if it has more than `most` entries. Raises Invalid, also for a
-    file that takes too long, because other tasks wait meanwhile."""
-    drafts, until = [], time.thread_time() + READ_SECONDS
-    for draft in islice(found.drafts, most + 1):
-        drafts.append(draft)
-        if time.thread_time() > until:
-            raise Invalid("file", f"takes more than {READ_SECONDS:.0f} seconds to read. Split the file")
-    return drafts if len(drafts) + found.done.left_out <= most else None
+    file that takes too long."""
+    file = _File(body)
+    found = importing.check_file(file, format, project=project, check=file.require_time)
+    drafts = list(islice(found.drafts, most + 1))
+    return drafts if len(drafts) + found.done.left_out <= most else None, found.done
 
 
 def require_none(agent: Agent) -> None:
@@ -179,24 +198,22 @@ def _run(job: ImportJob) -> str:
     silo = Silo.for_agent(job.agent)
     sealed, redacted = ImportBody.objects.get(agent=job.agent).sealed, redactions.last(job.agent)
     body = silo.open_data(_place(job.agent, job.key), job.number, bytes(sealed))
-    found = importing.check_file(io.BytesIO(body), job.format, project=job.project)
-    drafts = _read(found, MAX_ENTRIES)
+    drafts, done = _read(body, job.format, job.project, MAX_ENTRIES)
     if drafts is None:
         raise Invalid("file", f"has more than {MAX_ENTRIES:,} entries. Nothing was imported. Split the file")
-    found.done.require_no_cycle()
+    done.require_no_cycle()
     switches.require_open(job.agent, {draft.category for draft in drafts})
-    most = min(BATCH, BATCH_CHARACTERS // max((len(draft.content) for draft in drafts), default=1))
     until = time.monotonic() + TURN_SECONDS
-    for start in range(job.imported, len(drafts), most):
-        if not _store(job, drafts[start : start + most], redacted):
+    for place in _batches([len(draft.content) for draft in drafts], job.imported):
+        if not _store(job, drafts[place], redacted):
             return "taken"
         if time.monotonic() > until:
             _row_of(job).update(state=QUEUED)
             return QUEUED
         time.sleep(edits.PAUSE)
-    _link(job, found.done, most)
-    found.done.imported, found.done.tokens = len(drafts), sum(tokens.count(draft.content) for draft in drafts)
-    figures = json.dumps(found.done.figures(job.format)).encode()
+    _link(job, done, drafts)
+    done.imported, done.tokens = len(drafts), sum(tokens.count(draft.content) for draft in drafts)
+    figures = json.dumps(done.figures(job.format)).encode()
     return _end(job, DONE, result=silo.seal_data(_RESULT, job.number, figures))
 
 
@@ -221,9 +238,9 @@ def _store(job: ImportJob, batch: list[Draft], redacted: int) -> bool:
     return True
 
 
-def _link(job: ImportJob, done: Imported, most: int) -> None:
-    """Restore the lineage, when all batches are stored, `most` memories at a time. If this is repeated, memories that
-    have their successors do not change. Raises AlreadyUndone."""
+def _link(job: ImportJob, done: Imported, drafts: list[Draft]) -> None:
+    """Restore the lineage in batches, when all memories are stored. If this is repeated, memories that have their
+    successors do not change. Raises AlreadyUndone."""
     if job.entry is None or not done.sources:
         return
     entries = AuditEntry.objects.filter(agent_id=job.agent_id, seq__gte=job.entry, detail__import=job.entry)
@@ -232,14 +249,24 @@ def _link(job: ImportJob, done: Imported, most: int) -> None:
     made = [change.number for change in found]
     if len(made) != job.imported:
         raise Invalid("file", "was imported, but without its lineage: the trail was changed. Run verify_audit")
+    lengths = {number: len(draft.content) for number, draft in zip(made, drafts, strict=True)}
     links = list(done.successors(made).items())
-    for start in range(0, len(links), most):
+    for place in _batches([lengths[number] for number, _ in links]):
         with edits.locked(job.agent) as row:
             if Undone.of(row).by(job.entry):
                 raise AlreadyUndone("The import was rolled back before it ended. Its lineage was not restored.")
             _row_of(job).update(moved_at=timezone.now())
-            operations.link(row, dict(links[start : start + most]), Actor.agent(job.key.prefix), {"import": job.entry})
+            operations.link(row, dict(links[place]), Actor.agent(job.key.prefix), {"import": job.entry})
         time.sleep(edits.PAUSE)
+
+
+def _batches(lengths: list[int], start: int = 0) -> Iterator[slice]:
+    """Yield the places of batches with at most BATCH memories and BATCH_CHARACTERS characters."""
+    while start < len(lengths):
+        sizes = accumulate(lengths[start : start + BATCH])
+        end = start + max(sum(size <= BATCH_CHARACTERS for size in sizes), 1)
+        yield slice(start, end)
+        start = end
 
 
 def _end(job: ImportJob, state: str, **values: Any) -> str:

@@ -161,16 +161,19 @@ class CheckedFile:
         return self.done
 
 
-def check_file(file: IO[bytes], format: str, *, project: str = "") -> CheckedFile:
+def check_file(
+    file: IO[bytes], format: str, *, project: str = "", check: Callable[[], None] = lambda: None
+) -> CheckedFile:
     """Check a file. The check may take minutes, so it happens before the agent is locked. A file in JSON Lines is an
     exception: it is checked later, while its memories are stored. If a memory needs a project, but the file does not
-    say which one, the memory gets `project`. Raises Invalid if the file does not have this format."""
+    say which one, the memory gets `project`. `check` is called after each part is read, but not in JSON Lines. Raises
+    Invalid if the file does not have this format."""
     if format == "jsonl":
         if project:
             raise Invalid("project", "cannot be set for JSON Lines: each line has its own project")
         return check_lines(jsonl.lines_of("the file", file))
     done, known = Imported(), IMPORTS[format]
-    drafts = _drafts(known.read(file, ""), checked_project(project) or DEFAULT_PROJECT, done)
+    drafts = _drafts(known.read(file, ""), checked_project(project) or DEFAULT_PROJECT, done, check)
     first = list(islice(drafts, BATCH))
     if not first and done.strange and done.strange == done.left_out:
         raise Invalid("file", f"has no entry in the expected format: {known.what}. Nothing was imported")
@@ -200,8 +203,9 @@ def _of_lines(lines: Iterable[bytes], done: Imported) -> Iterator[Draft]:
             yield draft
 
 
-def _drafts(parts: Iterable[Part], here: str, done: Imported) -> Iterator[Draft]:
+def _drafts(parts: Iterable[Part], here: str, done: Imported, check: Callable[[], None]) -> Iterator[Draft]:
     for part in parts:
+        check()
         if isinstance(part, LeftOut):
             if not part.key and part.why != EMPTY:
                 raise Invalid("file", f"{part.why}. Nothing was imported")

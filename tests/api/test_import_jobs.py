@@ -84,6 +84,18 @@ def test_a_long_import_lets_other_tasks_run(runtime: Caller, ada: Agent, monkeyp
     assert AuditEntry.objects.filter(agent_id=ada.pk, detail__import=job.entry).count() == 3
 
 
+def test_a_large_memory_does_not_make_all_batches_small(
+    runtime: Caller, ada: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The edits of 20,000 small memories, and of their lineage, took minutes."""
+    monkeypatch.setattr(import_jobs, "BATCH_CHARACTERS", 20_000)
+    rows: list[Any] = [{"id": n, "content": "tea" * (3_000 if n < 3 else 1), "layer": "beneath"} for n in range(600)]
+    rows += [{"id": 600, "content": "much tea", "sources": list(range(600))}]
+    assert ended(runtime, b"".join(json.dumps(row).encode() + b"\n" for row in rows))["state"] == "done"
+    assert Memory.objects.of(ada).filter(superseded_by__isnull=False).count() == 600
+    assert AuditEntry.objects.filter(agent_id=ada.pk, operation="imported").count() == 4
+
+
 def test_ids_with_the_same_hash_are_compared_quickly(runtime: Caller, ada: Agent) -> None:
     """A dictionary of 20,000 such integers took minutes."""
     ids = [n * (2**61 - 1) for n in range(1, 3_001)]
@@ -188,6 +200,23 @@ def test_a_file_that_takes_too_long_to_read_is_refused(
     queueing.work()
     error = runtime.get("import/1").json["error"]
     assert (error["attr"], "Split the file" in error["detail"], Memory.objects.of(ada).count()) == ("file", True, 0)
+
+
+@pytest.mark.parametrize(
+    ("format", "body"),
+    [
+        ("jsonl", b'{"content": "tea", "discarded_at": "2026-01-01T00:00:00Z"}\n'),
+        ("mem0", b'{"results": [{"memory": "", "category_ids": [0, 0]}]}'),
+        ("markdown", archive(("a.md", b""))),
+    ],
+    ids=["jsonl", "mem0", "markdown"],
+)
+def test_a_file_that_takes_too_long_before_its_first_memory_is_refused(
+    runtime: Caller, monkeypatch: pytest.MonkeyPatch, format: str, body: bytes
+) -> None:
+    monkeypatch.setattr(import_jobs, "READ_SECONDS", -1.0)
+    answer = put(runtime, format, body)
+    assert (answer.status, "Split the file" in answer.json["errors"][0]["detail"]) == (422, True)
 
 
 def redact_first(agent: Agent) -> None:

@@ -102,6 +102,7 @@ def test_bytes_and_values_that_are_not_text_are_refused() -> None:
         (b"", "is empty"),
         (b"\xef\xbb\xbf \r\n", "is empty"),
         (b"a\0", "contains a NUL character"),
+        (b"a" + b"\n" * 200_001 + b"a", "has more than 200,000 lines"),
         (b"\xff\xfea\0", "is not UTF-8 text"),
         (b"\xed\xa0\xbd", "is not UTF-8 text"),
     ):

@@ -111,7 +111,7 @@ def test_unusual_json_of_other_programs_is_read() -> None:
 
 def test_the_size_and_the_number_of_entries_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_file, "MAX_ENTRY", 1_000)
-    for large in ('"' + "x" * 1_001 + '"', "[" + "1," * 1_000 + "1]", '{"a": [' + '"x",' * 1_000 + "1]}"):
+    for large in ('"' + "x" * 1_001 + '"', "[" + "1," * 1_000 + "1]", '{"a": [' + '"",' * 130 + "1]}"):
         assert refusal(f'{{"results": [1, {large}, 2], "after": 3}}'.encode()) == "has an entry that is too large"
     monkeypatch.setattr(json_file, "MAX_ENTRIES", 3)
     assert len(read(b"[1, 2, 3]")) == 4

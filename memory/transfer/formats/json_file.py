@@ -21,6 +21,7 @@ from memory.transfer.formats import gathering
 from memory.transfer.formats.parts import EMPTY, MARK, Found, LeftOut, Part, Unfit
 
 MAX_ENTRY = 4_000_000  # characters
+VALUE = 8  # characters that each value of an entry counts for, besides its text: half a million take a second
 MAX_TOKEN = 8_000_000  # bytes of a single value
 MAX_ENTRIES = 2_000_000  # entries of a file
 MAX_DEPTH = 100  # levels of nested lists and objects in an entry
@@ -131,7 +132,7 @@ def _value(events: Iterator[_Event], event: _Event, most: int) -> Any:
     while True:
         kind, value = event
         depth += (kind in ("start_map", "start_array")) - (kind in ("end_map", "end_array"))
-        size += len(value) if isinstance(value, str) else 1
+        size += VALUE + (len(value) if isinstance(value, str) else 0)
         if depth > MAX_DEPTH:
             raise Unfit(NOT_JSON)
         if size > most:

@@ -69,6 +69,7 @@ Reader = Callable[[IO[bytes], str], Iterator[Part]]
 MARK, LINE_ENDS = "byte order mark left out", "line ends made LF"
 MAX_NOTE = MAX_TAG - len("transformed:")  # characters of a note
 NO_TEXT, EMPTY = "has no text", "is empty"
+MAX_LINES = 200_000  # of a text; each line takes microseconds
 _INDENT = 80  # more spaces than this before the first line do not count as indentation
 _BLANK = re.compile(r"\s*")
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -128,6 +129,8 @@ def fit(value: object, *, blank: str = NO_TEXT) -> Decoded:
         raise Unfit("contains a NUL character")
     if not value.isascii() and _SURROGATE.search(value):
         raise Unfit("contains an incomplete character")
+    if max(value.count("\n"), value.count("\r")) > MAX_LINES:
+        raise Unfit(f"has more than {MAX_LINES:,} lines")
     text = value.replace("\r\n", "\n").replace("\r", "\n") if "\r" in value else value
     if not (tidied := tidy(text)):
         raise Unfit(blank)
