@@ -47,6 +47,8 @@ VALUES = (
     "keys_suspended",
     "keys_lifted_at",
 )
+# The empty value of each. SQLite also stores values of other types.
+_EMPTY = {name: type(getattr(Agent(), name))() for name in VALUES}
 # Their entries contain the values after them, sealed, so that the values can be repaired.
 OPERATIONS = frozenset({*AUTHORITY_OPERATIONS, Operation.ERASED})
 FIELD = "authority"
@@ -119,12 +121,12 @@ def _mac(secret: bytes, agent: Agent) -> bytes:
     # Empty values are left out. So a new column changes no signature. Sealed prompts can be long, so they are digests.
     values = {
         name: {"sha256": hashlib.sha256(value).hexdigest()} if isinstance(value, bytes | memoryview) else plain(value)
-        for name in VALUES
-        if (value := getattr(agent, name))
+        for name, empty in _EMPTY.items()
+        if (value := getattr(agent, name)) != empty
     }
     values |= {"agent": agent.pk, "seq": agent.audit_seq, "head": memoryview(agent.audit_mac).hex()}
     values |= {"at": plain(agent.audit_at), "silo": hashlib.sha256(agent.wrapped_key).hexdigest()}
-    values |= {"redacted": agent.redacted_seq} if agent.redacted_seq else {}
+    values |= {"redacted": agent.redacted_seq} if agent.redacted_seq != 0 else {}
     values["tenant"] = agent.tenant.slug  # SQL could exchange the names of tenants
     return hmac.digest(secret, b"authority" + canonical(values).encode(), "sha256")
 

@@ -145,6 +145,20 @@ def test_a_value_of_a_wrong_type_is_a_broken_row(house: House, name: str) -> Non
 
 
 @pytest.mark.sqlite
+def test_an_empty_value_of_a_wrong_type_is_a_broken_row(house: House) -> None:
+    before = Agent.objects.values().get(pk=house.ada.pk)
+    names = [name for name in (*authority.VALUES, "redacted_seq") if not (before[name] or before[name] is None)]
+    assert len(names) > 10
+    for name in names:
+        is_text = isinstance(before[name], str)
+        sql(f"UPDATE memory_agent SET {name} = {'X' if is_text else ''}'' WHERE id = {house.ada.pk}")
+        with pytest.raises(AuthorityBroken):
+            agent_key(house.ada_key)
+        attack(house.ada, **{name: before[name]})
+    assert agent_key(house.ada_key).agent == house.ada
+
+
+@pytest.mark.sqlite
 @pytest.mark.parametrize("change", ["claimed_at = x'ff'", "steward = CAST(x'ff' AS TEXT)", "retention = 'x'"])
 def test_a_row_that_cannot_be_read_is_broken(house: House, change: str) -> None:
     sql("PRAGMA ignore_check_constraints = 1")
