@@ -174,7 +174,7 @@ def _proven(token: str, person: Person | None = None, *, is_locked: bool = False
     is_possible = prefix.isalnum() and secret.isascii()
     if is_locked and is_possible and (found := rows.filter(prefix=prefix).first()):  # first the tenant, as in `invite`
         lock(found.tenant_id, found.invited_by_id, *([person.pk] if person else []))
-        rows = rows.select_for_update(of=("self",))
+        rows = rows.select_for_update(of=("self",)).filter(tenant=found.tenant_id, invited_by=found.invited_by_id)
     row = rows.filter(prefix=prefix).first() if is_possible else None
     if not is_proven(row.mac if row else None, _text(row or _NONE, secret)) or row is None:
         raise InvalidLink("This link is not valid.")

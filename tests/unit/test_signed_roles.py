@@ -298,6 +298,29 @@ def test_an_invitation_whose_address_sql_hides_while_it_is_replaced_is_ended(acm
     assert named() != []
 
 
+def test_an_invitation_that_sql_moves_until_another_tenant_is_locked_is_invalid(
+    acme: Tenant, ann: Person, eve: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its sender was removed while somebody joined, because their tenant was not locked."""
+    enrol(eve)
+    eve.refresh_from_db()
+    token = invitations.invite(acme, "eve@globex.test", Role.OWNER, ann)
+    other, lock = tenants.create("other"), invitations.lock
+    moved = Invitation.objects.all()
+    moved.update(tenant=other)
+
+    def locked(*ids: int) -> None:
+        lock(*ids)
+        moved.update(tenant=acme)
+
+    monkeypatch.setattr(invitations, "lock", locked)
+    with pytest.raises(InvalidLink, match="not valid"):
+        invitations.accept(token, eve)
+    assert eve.pk not in roles.roles_in(acme)
+    moved.update(tenant=acme)
+    assert invitations.accept(token, eve).tenant == acme
+
+
 def test_nothing_is_signed_for_a_person_whom_sql_changed(acme: Tenant, ann: Person, eve: Person) -> None:
     join(eve, acme, Role.ADMIN)
     Person.objects.filter(pk=eve.pk).update(email="other@globex.test")
