@@ -18,6 +18,7 @@ from rest_framework.parsers import BaseParser
 MAX_DEPTH = 20  # nested lists and objects
 MAX_SIGNS = 200_000  # commas, brackets and braces outside texts: reading 8 MB of short values takes many seconds
 MAX_DURATION = 100  # characters
+MAX_BITS = 256  # of an integer: no other thread runs while Python makes a text of thousands of digits
 MAX_ERRORS = 10  # errors of one list in a response
 OPTIONAL_TEXT: Any = {"required": False, "allow_blank": True, "default": ""}
 _SIGNS = b",", b"[", b"{"
@@ -65,7 +66,7 @@ class BodyParser(BaseParser):
 class StrictJSON(BodyParser):
     """Parses `application/json` of at most API_BODY_BYTES.
 
-    Refuses NaN, repeated names, lone surrogates and deep nesting.
+    Refuses NaN, long integers, repeated names, lone surrogates and deep nesting.
     """
 
     media_type = "application/json"
@@ -78,10 +79,10 @@ class StrictJSON(BodyParser):
         problem = "has too many values" if is_large and _TOO_MANY.match(body) else ""
         try:
             value = None if problem else json.loads(body.decode(), parse_constant=_refuse, object_pairs_hook=_object)
-            if b"\\u" in body:
-                json.dumps(value, ensure_ascii=False).encode()
             if _depth(value) > MAX_DEPTH:
                 problem = "is nested too deeply"
+            elif b"\\u" in body:
+                json.dumps(value, ensure_ascii=False).encode()
         except UnicodeDecodeError:
             problem = "is not UTF-8"
         except UnicodeEncodeError:
@@ -89,7 +90,7 @@ class StrictJSON(BodyParser):
         except RecursionError:
             problem = "is nested too deeply"
         except ValueError:
-            problem = "is not JSON, or repeats a name in an object"
+            problem = f"is not JSON, repeats a name in an object, or has an integer of more than {MAX_BITS} bits"
         if problem:  # raised outside the handlers, because their exceptions contain the body
             raise ParseError(f"The body {problem}.")
         return value
@@ -107,6 +108,8 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _depth(value: Any) -> int:
+    if isinstance(value, int) and value.bit_length() > MAX_BITS:
+        raise ValueError
     if isinstance(value, dict):
         value = value.values()
     elif not isinstance(value, list):
