@@ -18,13 +18,7 @@ from memory.models import Agent, Embedding
 from memory.search import embedding
 from refinement import allowance
 from refinement.errors import AllowanceSpent
-from refinement.llm.base import (
-    ContextOverflow,
-    ModelError,
-    ModelRefused,
-    ModelReplyInvalid,
-    NoModel,
-)
+from refinement.llm.base import ContextOverflow, ModelError, ModelRefused, ModelReplyInvalid, NoModel
 from refinement.llm.embedders import open_embedder
 from refinement.llm.vectors import Embedder
 from refinement.providers import EmbedderAvailability

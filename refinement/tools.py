@@ -72,10 +72,7 @@ def _filled(text: str) -> str:
 Storable = Annotated[str, AfterValidator(_storable)]
 Filled = Annotated[Storable, AfterValidator(_filled)]
 Number = Annotated[
-    int,
-    WithJsonSchema({"type": "integer", "minimum": 1}),
-    BeforeValidator(_number),
-    Field(ge=1, lt=2**63, strict=True),
+    int, WithJsonSchema({"type": "integer", "minimum": 1}), BeforeValidator(_number), Field(ge=1, lt=2**63, strict=True)
 ]
 # The first wrong item ends a check: a call can have 200,000 of them, and the agent is locked.
 Numbers = Annotated[list[Number], Field(fail_fast=True, min_length=2, max_length=1_000), BeforeValidator(_list)]

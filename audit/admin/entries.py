@@ -70,10 +70,7 @@ class EntryPage(ScopedAdmin):
     search_help_text = "an agent, an actor, or the number of an entry"
     exported = ("seq", "agent_label", "operation", "actor_kind", "actor_label", "session", "changes", "at", "detail")
     ordering = ("-pk",)
-    sections: ClassVar[Any] = {
-        "": ["undone", "details"],
-        "Proof": ["key_id", "mac_hex"],
-    }
+    sections: ClassVar[Any] = {"": ["undone", "details"], "Proof": ["key_id", "mac_hex"]}
     folded = ("Proof",)
 
     def describe(self, row: AuditEntry) -> str:

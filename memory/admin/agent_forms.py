@@ -137,11 +137,7 @@ class NewAgentForm(ModelChoiceForm, BudgetForm, TenantChoiceForm):
     title, button = "Add an agent", "Add the agent"
     lead = ("Later, only the agent's side can change the model, the steward and the language.",)
     field_order = ("tenant", "agent", "model", "other_model", "budget_tokens", "language", "steward", *TENANT_SETS)
-    groups = {
-        "Memories": ("language", "target_tokens", "refine_every"),
-        "Consent": ("steward",),
-        **RARELY_SET,
-    }
+    groups = {"Memories": ("language", "target_tokens", "refine_every"), "Consent": ("steward",), **RARELY_SET}
     advanced = [name for names in groups.values() for name in names]
     model_is_required = True
     agent = forms.CharField(

@@ -135,10 +135,7 @@ class MemoryPage(ScopedAdmin):
     tenant = "agent__tenant_id"
     deferred = ("sealed", "digest")
     row_actions = (Protect(), RemoveProtection(), Restore(), AskToRead(), AskRedaction())
-    list_display = (
-        *("number", "owner", "kind", "category", "project"),
-        *("tokens", "origin", "recalled", "state"),
-    )
+    list_display = (*("number", "owner", "kind", "category", "project"), *("tokens", "origin", "recalled", "state"))
     list_select_related = ("agent__tenant",)
     list_filter = (
         *(LayerFilter, "category", "constitutional", PeriodFilter, TenantFilter, AgentFilter),

@@ -235,11 +235,7 @@ def found_out(read: Read) -> dict[str, Any]:
     """A result of a search. The successor of a superseded memory is a result, too. It is the present one, although
     there may be others between them."""
     successor = read.successor or read.memory.superseded_by
-    return read.to_dict() | {
-        "superseded_by": successor,
-        "superseded": read.successor is not None,
-        "score": read.score,
-    }
+    return read.to_dict() | {"superseded_by": successor, "superseded": read.successor is not None, "score": read.score}
 
 
 def _memory(agent: Agent, number: int) -> Response:

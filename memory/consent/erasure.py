@@ -33,16 +33,7 @@ from memory.transfer import migration
 from memory.vault import removing
 from memory.writing import edits
 
-_DELETED = (
-    Creation,
-    Recall,
-    RecordedSession,
-    CleanupDecision,
-    HistoryAnalysis,
-    Store,
-    Vector,
-    Embedding,
-)
+_DELETED = (Creation, Recall, RecordedSession, CleanupDecision, HistoryAnalysis, Store, Vector, Embedding)
 
 
 @dataclass(frozen=True, slots=True)

@@ -187,9 +187,7 @@ class Memory(models.Model):
                 name="memory_active_category",
             ),
             models.Index(
-                fields=["agent", "store", "number"],
-                condition=_KEPT & Q(store__isnull=False),
-                name="memory_of_store",
+                fields=["agent", "store", "number"], condition=_KEPT & Q(store__isnull=False), name="memory_of_store"
             ),
             models.Index(fields=["agent"], condition=Q(constitutional=True), name="memory_constitutional"),
         ]

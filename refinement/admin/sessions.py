@@ -67,7 +67,7 @@ class SessionPage(ScopedAdmin):
             *("repeated_tokens", "memories_before", "memories_after", "breaker_state"),
             *("model_calls", "prompt_tokens", "cached_tokens", "completion_tokens", "model_seconds"),
             *("expected", "replies", "searches", "failed_calls", "floor_refusals"),
-        ],
+        ]
     }
     folded = ("Limits and model",)
 

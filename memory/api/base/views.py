@@ -35,11 +35,7 @@ from memory.access import recovery
 from memory.access.authentication import either_key, new_request, request_key, require_valid_key
 from memory.api.base.bodies import Body
 from memory.api.base.idempotency import Kept
-from memory.errors import (
-    Invalid,
-    KeyRejected,
-    KeySuspended,
-)
+from memory.errors import Invalid, KeyRejected, KeySuspended
 from memory.models import Agent, AgentKey, Tenant, TenantKey
 from memory.policy import switches
 from memory.silo.silo import Silo
