@@ -6,6 +6,7 @@ that `manage.py create_keys` creates.
 
 import os
 import resource
+import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from config.logs import LOGGING as LOGGING
 
 os.umask(0o077)  # new files have the mode 0600, new folders 0700
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core dump contains keys and memories
+sys.set_int_max_str_digits(640)  # no other thread runs while Python converts an integer: 4,300 digits take long
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 TEMPLATES_DIR = BASE_DIR / "templates" if IN_CHECKOUT else BASE_DIR / "config" / "templates"

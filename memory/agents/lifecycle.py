@@ -40,7 +40,7 @@ MAX_CONTEXT = 2_000_000  # the largest limit for the log tokens that gc sends to
 RETRIES = ("failures_in_a_row", "quiet_until", "quiet_below_tokens")
 MOST_AGENTS = 10_000  # of a tenant
 MOST_UNUSED = 5_000  # entries of an agent that gets another first key, which reads them all under the lock
-MOST_KEYS = 50  # of an agent; a claim ends them in one transaction
+MOST_KEYS = 20  # of an agent; a claim ends them in one transaction, with seven statements each
 MODEL = re.compile(r"[\w.:/@+-]+", re.ASCII)
 MIN_INTERVAL, MAX_INTERVAL = timedelta(hours=1), timedelta(days=3_652)  # between refinements; up to ten years
 

@@ -62,5 +62,5 @@ def _has(pk: int, name: str, value: Any) -> bool:
     """Whether the row has this value. A value of a wrong type is another value."""
     with ill_formed():
         now = Agent.objects.values_list(name, flat=True).get(pk=pk)
-        return bool(authority.plain(now) == authority.plain(value))
+        return isinstance(now, str) == isinstance(value, str) and bool(authority.plain(now) == authority.plain(value))
     return False

@@ -82,8 +82,10 @@ class ImportRunning(MemoryFault):
 def check_small(body: bytes, format: str, project: str) -> CheckedFile | None:
     """Check a file that a request can import at once. Return None if the file needs a job. Raises Invalid, also for a
     file that is too large when it is unpacked."""
-    size = tree.unpacked_size(body, settings.API_IMPORT_BYTES) if format == "markdown" else len(body)
-    if max(size, len(body)) > SMALL_BYTES or body.count(b",") + body.count(b"\n") > SMALL_VALUES:
+    size, values = len(body), body.count(b",") + body.count(b"\n")
+    if format == "markdown":
+        size, values = tree.unpacked_size(body, settings.API_IMPORT_BYTES)
+    if max(size, len(body)) > SMALL_BYTES or values > SMALL_VALUES:
         return None
     drafts, done = _read(body, format, project, SMALL_ENTRIES)
     return None if drafts is None else CheckedFile(iter(drafts), done)

@@ -159,6 +159,9 @@ def test_each_size_is_accepted_at_once_or_as_a_job(runtime: Caller, ada: Agent) 
         assert ended(runtime, body)["state"] == "done"
     folder = archive(*[(f"memory/common/technical/{n}.md", b"tea %d" % n) for n in range(501)])
     assert put(runtime, "markdown", folder).status == 202
+    queueing.work()
+    lines_alone = archive(("memory/common/technical/1.md", b"tea" + b"\n" * 100_000 + b"tea"))
+    assert put(runtime, "markdown", lines_alone).status == 202
 
 
 def test_an_invalid_file_stores_nothing(runtime: Caller, ada: Agent) -> None:

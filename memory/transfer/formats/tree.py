@@ -80,19 +80,19 @@ class _Unpacked:
         return data
 
 
-def unpacked_size(body: bytes, most: int) -> int:
-    """Return the size of a packed body when it is unpacked. Unpacking stops at an error. Raises Invalid if the size is
-    more than `most` bytes, or more than 100 times the packed size and 1 MB. Raises Invalid, too, if the body has very
-    many parts, each of which takes time."""
+def unpacked_size(body: bytes, most: int) -> tuple[int, int]:
+    """Return the size of a packed body when it is unpacked, and the number of its lines. Unpacking stops at an error.
+    Raises Invalid if the size is more than `most` bytes, or more than 100 times the packed size and 1 MB. Raises
+    Invalid, too, if the body has very many parts, each of which takes time."""
     if body.count(GZIP_PART) > MOST_PARTS:
         raise Invalid("file", f"has more than {MOST_PARTS:,} gzip parts. Pack it again as one. Nothing was imported")
-    most, size = min(most, max(2**20, 100 * len(body))), 0
+    most, size, lines = min(most, max(2**20, 100 * len(body))), 0, 0
     with suppress(EOFError, zlib.error, gzip.BadGzipFile), gzip.open(io.BytesIO(body)) as file:
         while size <= most and (piece := file.read(2**16)):
-            size += len(piece)
+            size, lines = size + len(piece), lines + piece.count(b"\n")
     if size > most:
         raise Invalid("file", f"has more than {most:,} bytes when it is unpacked. Nothing was imported")
-    return size
+    return size, lines
 
 
 def members(file: IO[bytes]) -> Iterator[Member]:
