@@ -119,11 +119,10 @@ def sweep() -> int:
     allowance.bring_back()
     add_lost()
     providers.forget_unused()
-    failing = providers.failing_names()
-    chosen = list(_in_turn().exclude(providers.using(failing))[: settings.SWEEP_AGENTS])
-    for name in failing[:MOST_FAILING]:
-        chosen += schedule.due().filter(providers.using([name])).order_by(*_REQUESTED_FIRST)[:AT_ONCE]
-    chosen += _dreaming()[: settings.SWEEP_AGENTS]
+    due, is_failing = schedule.due(), providers.using(providers.failing_names())
+    chosen = list(_in_turn(due.exclude(is_failing), "tenant_id", _PROVIDER)[: settings.SWEEP_AGENTS])
+    chosen += _in_turn(due.filter(is_failing), "model").filter(place__lte=AT_ONCE)[: AT_ONCE * MOST_FAILING]
+    chosen += _in_turn(_dreaming(), "tenant_id", _PROVIDER)[: settings.SWEEP_AGENTS]
     stay = {(agent.pk, agent.model) for agent in chosen}
     before = Waiting.objects.filter(taken_at=None, since__lt=began).values_list("pk", "model")
     gone = sorted(pk for pk, _ in set(before) - stay)
@@ -134,16 +133,17 @@ def sweep() -> int:
     return added
 
 
-def _in_turn() -> QuerySet[Agent]:
-    place = Window(RowNumber(), partition_by=[F("tenant_id"), _PROVIDER], order_by=_REQUESTED_FIRST)
-    columns = schedule.due().select_related(None).only("tenant_id", "model", "due_reason", "due_at")
+def _in_turn(agents: QuerySet[Agent], *of: Any) -> QuerySet[Any]:
+    """Sort agents: first the first of each tenant and provider, or of each model, then the second of each, and so on."""
+    place = Window(RowNumber(), partition_by=list(of), order_by=_REQUESTED_FIRST)
+    columns = agents.select_related(None).only("tenant_id", "model", "due_reason", "due_at")
     return columns.annotate(place=place).order_by("place", "due_at", "pk")
 
 
 def _dreaming() -> QuerySet[Agent]:
     """The agents with a dream that waits for a worker."""
     waiting = Dream.objects.filter(status=Dream.Status.PENDING)
-    return Agent.objects.filter(pk__in=waiting.values("agent_id"), memory_enabled=True).order_by("pk")
+    return Agent.objects.filter(pk__in=waiting.values("agent_id"), memory_enabled=True)
 
 
 _PROVIDER = Substr(F("model"), 1, StrIndex(F("model"), Value("/")))

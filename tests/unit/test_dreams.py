@@ -375,6 +375,16 @@ def test_a_sweep_finds_a_dream_whose_task_was_lost(ada: Agent) -> None:
     assert Waiting.objects.count() == 1
 
 
+def test_many_dreams_of_one_tenant_keep_no_other_out(ada: Agent, bob: Agent, settings: Any) -> None:
+    settings.SWEEP_AGENTS = 2
+    more = [lifecycle.create("acme", f"d{n}", model=ada.model, actor=ME)[0] for n in range(2)]
+    later, _ = lifecycle.create("globex", "later", model=bob.model, actor=ME)
+    for agent in (ada, *more, later):
+        dream(agent, new(agent, a="tea"))
+    backlog.sweep()
+    assert Waiting.objects.filter(pk=later.pk).exists()
+
+
 def test_a_claim_or_a_removal_ends_dreams(ada: Agent) -> None:
     store = new(ada, a="tea")
     dream(ada, store, instructions="secret")
