@@ -134,7 +134,7 @@ def sweep() -> int:
 
 
 def _in_turn(agents: QuerySet[Agent], *of: Any) -> QuerySet[Any]:
-    """Sort agents: first the first of each tenant and provider, or of each model, then the second of each, and so on."""
+    """Sort agents: first the first of each tenant and provider (or of each model), then the second, and so on."""
     place = Window(RowNumber(), partition_by=list(of), order_by=_REQUESTED_FIRST)
     columns = agents.select_related(None).only("tenant_id", "model", "due_reason", "due_at")
     return columns.annotate(place=place).order_by("place", "due_at", "pk")

@@ -40,7 +40,7 @@ MAX_CONTEXT = 2_000_000  # the largest limit for the log tokens that gc sends to
 RETRIES = ("failures_in_a_row", "quiet_until", "quiet_below_tokens")
 MOST_AGENTS = 10_000  # of a tenant
 MOST_UNUSED = 5_000  # entries of an agent that gets another first key, which reads them all under the lock
-MOST_KEYS = 20  # of an agent; a claim ends them in one transaction, with seven statements each
+MOST_KEYS = 50  # of an agent
 MODEL = re.compile(r"[\w.:/@+-]+", re.ASCII)
 MIN_INTERVAL, MAX_INTERVAL = timedelta(hours=1), timedelta(days=3_652)  # between refinements; up to ten years
 
@@ -213,9 +213,8 @@ def _first_key(agent: Agent, actor: Actor, label: str) -> str:
         its_own = entries.filter(actor_kind__in=(ActorKind.AGENT, ActorKind.STEWARD))
         if its_own.exists() or guards.unexpected() or any(chain(row.pk, row.label)):
             raise in_use
-        earlier, key = row.live_keys.split(), _issue_key(row, actor, label)
-        for each in earlier:
-            revoke_key(row, each.partition("-")[0], actor)
+        earlier, key = prefixes(row), _issue_key(row, actor, label)
+        end_keys(row, earlier, actor)
         return key
 
 
@@ -227,22 +226,30 @@ def revoke_key(agent: Agent, prefix: str, actor: Actor) -> None:
         if key is None:
             raise NotFound("The agent has no key with this prefix.")
         if key.revoked_at is None or f"{prefix}-" in row.live_keys:  # SQL may have set the date
-            with edits.begin(row, Operation.KEY_REVOKED, actor, is_notice=True) as edit:
-                # Without its MAC, the row cannot be put back into use.
-                AgentKey.objects.filter(pk=key.pk).update(revoked_at=edit.at, mac=b"")
-                _save_live_keys(edit.agent, ended=prefix)
-                if not edit.agent.live_keys:
-                    raise AgentConsentRequired("This is the last key. Only the agent's side can end it: suspend keys.")
-                edit.detail = {"prefix": prefix}
-                edit.finish(always=True)
-                letters.notify_key(row, edit.seq)
+            end_keys(row, {prefix}, actor)
+
+
+def end_keys(row: Agent, ended: Collection[str], actor: Actor) -> None:
+    """Revoke the keys with these prefixes in one entry, except the last key of the agent. Raises
+    AgentConsentRequired."""
+    if not ended:
+        return
+    with edits.begin(row, Operation.KEY_REVOKED, actor, is_notice=True) as edit:
+        # Without its MAC, a row cannot be put back into use.
+        AgentKey.objects.filter(agent_id=row.pk, prefix__in=ended).update(revoked_at=edit.at, mac=b"")
+        _save_live_keys(edit.agent, [each for each in row.live_keys.split() if each.partition("-")[0] not in ended])
+        if not edit.agent.live_keys:
+            raise AgentConsentRequired("This is the last key. Only the agent's side can end it: suspend keys.")
+        edit.detail = {"prefix": " ".join(sorted(ended))}
+        edit.finish(always=True)
+        letters.notify_key(row, edit.seq)
 
 
 def _issue_key(agent: Agent, actor: Actor, label: str = "", seed: str = "") -> str:
     prefix, mac, key = new_key(AgentKey, agent.pk, seed)
     row = AgentKey.objects.create(agent_id=agent.pk, prefix=prefix, mac=mac, label=label)
     with edits.begin(agent, Operation.KEY_ISSUED, actor, is_notice=True) as edit:
-        _save_live_keys(edit.agent, new=row.fingerprint)
+        _save_live_keys(edit.agent, [*agent.live_keys.split(), row.fingerprint])
         edit.detail = {"prefix": prefix}
         edit.finish(always=True)
         letters.notify_key(edit.agent, edit.seq)
@@ -263,13 +270,15 @@ def lift_suspension(agent: Agent, actor: Actor) -> Agent:
         return change(row, actor, keys_lifted_at=timezone.now())
 
 
-def _save_live_keys(agent: Agent, *, new: str = "", ended: str = "") -> None:
-    """Add the fingerprint of a new key, or remove that of the key with the prefix `ended`, whatever SQL made of its
-    row."""
-    live = {each for each in (*agent.live_keys.split(), new) if each.partition("-")[0] not in ("", ended)}
+def prefixes(agent: Agent) -> set[str]:
+    """The prefixes of the agent's keys that count."""
+    return {each.partition("-")[0] for each in agent.live_keys.split()}
+
+
+def _save_live_keys(agent: Agent, live: Collection[str]) -> None:
+    """Let only the keys with these fingerprints count. A key that SQL hides or changes ends."""
     rows = AgentKey.objects.filter(agent_id=agent.pk, prefix__in={each.partition("-")[0] for each in live})
-    known = {key.fingerprint for key in rows}  # a key that SQL hides or changes ends
-    agent.live_keys = " ".join(sorted(live & known))
+    agent.live_keys = " ".join(sorted({key.fingerprint for key in rows}.intersection(live)))
     agent.save(update_fields=["live_keys"])
 
 

@@ -92,9 +92,7 @@ def _claim(row: Agent, actor: Actor, keep: Collection[str], label: str, seed: st
     for request in ended:
         requests.end(row, request, _ENDS[request.state], actor)
     key = lifecycle.issue_key(row, actor, label=label, is_claim=True, seed=seed)  # this ends the keys that SQL hides
-    for prefix in (each.partition("-")[0] for each in row.live_keys.split()):
-        if prefix != prefix_of(key):
-            lifecycle.revoke_key(row, prefix, actor)
+    lifecycle.end_keys(row, lifecycle.prefixes(row) - {prefix_of(key)}, actor)
     empty: dict[str, object] = {name: b"" if name in prompts.NAMES else "" for name in CLEARED if name not in keep}
     if row.embedder == embedding.NONE:
         empty.pop("embedder", None)  # otherwise the server's default would read the memories

@@ -216,7 +216,7 @@ def _changes(entry: AuditEntry) -> list[str]:
     if entry.operation == Operation.KEY_ISSUED:
         return [f"a key to its memory was created ({prefix}…)"]
     if entry.operation == Operation.KEY_REVOKED:
-        return [f"a key to its memory was revoked ({prefix}…)"]
+        return [f"a key to its memory was revoked ({each}…)" for each in prefix.split()]
     changed, claimed = entry.detail["changed"], ["its silo was claimed"] if entry.operation == Operation.CLAIMED else []
     texts = {name: (_SETTINGS if changed[name] else _EMPTIED)[name] for name in _SETTINGS if name in changed}
     return [*claimed, *(text.format(changed[name]) for name, text in texts.items())]

@@ -187,8 +187,9 @@ def _keys(agent: Agent) -> Iterator[Problem]:
     entries = AuditEntry.objects.filter(agent_id=agent.pk, operation__in=operations).order_by("seq")
     in_trail: dict[str, tuple[int, Any]] = {}  # prefix → issuing entry, when revoked
     for seq, operation, at, detail in entries.values_list("seq", "operation", "at", "detail"):
-        issued, _ = in_trail.get(detail["prefix"], (typed(int, seq), None))
-        in_trail[detail["prefix"]] = issued, at if operation == Operation.KEY_REVOKED else None
+        for prefix in detail["prefix"].split():  # a claim ends several keys
+            issued, _ = in_trail.get(prefix, (typed(int, seq), None))
+            in_trail[prefix] = issued, at if operation == Operation.KEY_REVOKED else None
     live = typed(str, agent.live_keys).split()
     rows = {key.prefix: key for key in AgentKey.objects.filter(agent_id=agent.pk)}
     for prefix in sorted(rows.keys() | in_trail.keys()):

@@ -97,8 +97,8 @@ def test_an_exchange_revokes_every_earlier_key(acme: Caller, house: House) -> No
     later = Caller(new).post("agent/keys", {"label": "laptop"}).json["key"]
     assert AgentKey.objects.get(label="laptop").last_used_at is None
     assert status(later) == status(new) == 200
-    last = ["key_issued", *["key_revoked"] * 3, "claimed", "key_issued"]
-    assert [entry.operation for entry in steps.entries(house.ada)][-6:] == last
+    last = ["key_issued", "key_revoked", "claimed", "key_issued"]
+    assert [entry.operation for entry in steps.entries(house.ada)][-4:] == last, "one entry ends all keys"
     answer = acme.post("agents/ada/keys", {})
     assert (answer.status, answer.codes) == (409, ["agents_side"]), "the tenant gets no new key either"
     assert problems(house.ada) == []

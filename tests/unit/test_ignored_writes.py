@@ -36,12 +36,12 @@ def ignore(event: str, table: str) -> None:
 def test_a_key_ends_although_sql_moves_its_row_meanwhile(
     house: House, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
-    """An UPDATE by the old id then changes no row, and the key went on."""
+    """An UPDATE by its prefix then changes no row, and the key went on."""
     begin, former = edits.begin, lifecycle.issue_key(house.ada, ME) if end == "revocation" else house.ada_key
 
     def late(agent: Agent, operation: str, *more: Any, **values: Any) -> Any:
         if operation == Operation.KEY_REVOKED:
-            AgentKey.objects.filter(prefix=prefix_of(former)).update(id=1_000)
+            AgentKey.objects.filter(prefix=prefix_of(former)).update(prefix="moved")
         return begin(agent, operation, *more, **values)
 
     monkeypatch.setattr(edits, "begin", late)
@@ -49,7 +49,9 @@ def test_a_key_ends_although_sql_moves_its_row_meanwhile(
         lifecycle.revoke_key(fresh(house.ada), prefix_of(former), ME)
     else:
         claims.exchange(agent_key(former), ME)
-    assert AgentKey.objects.get(pk=1_000).mac, "the row is as before"
+    moved = AgentKey.objects.filter(prefix="moved")
+    assert moved.get().mac, "the row is as before"
+    moved.update(prefix=prefix_of(former))
     with pytest.raises(KeyRejected):
         either_key(former)
 
