@@ -6,8 +6,10 @@ An error of the server's configuration, such as a wrong API key, must not cost t
 from collections.abc import Iterable
 
 from django.conf import settings
+from django.utils import timezone
 
 from memory.models import Agent
+from refinement import allowance
 from refinement.llm.base import NO_SUCH_MODEL, Message, ModelError, ModelNotConfigured, ModelUnavailable, Request
 from refinement.llm.catalog import BUILTIN, PROVIDERS, open_model, parse
 from refinement.models import Provider
@@ -28,7 +30,9 @@ def trouble(agent: Agent) -> ModelError | None:
             return None
         seconds = min(SECONDS, settings.MODEL_CALL_SECONDS)
         question = Message("user", "Answer with one word: yes.")
-        opened.complete(Request(model=name, messages=(question,), max_output_tokens=16, seconds=seconds, retries=0))
+        request = Request(model=name, messages=(question,), max_output_tokens=16, seconds=seconds, retries=0)
+        tokens = opened.complete(request).usage.charged  # somebody may cancel their dream now, again and again
+        allowance.add(agent.tenant_id, agent.model, tokens, timezone.now())
     except ModelError as problem:
         return problem if isinstance(problem, ModelUnavailable) or problem.is_configuration else None
     return None

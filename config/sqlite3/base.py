@@ -6,6 +6,7 @@ writer waits in the same short steps, with the same timeout.
 """
 
 import base64
+import sqlite3
 import time
 from typing import Any
 
@@ -13,6 +14,9 @@ from django.db import OperationalError
 from django.db.backends.sqlite3 import base, features
 
 STEP = 0.001  # seconds
+
+# Django reads each value but 1 as False. SQL can store others, for which the signature of a row must not be right.
+sqlite3.register_converter("bool", lambda value: value == b"1" if value in (b"0", b"1") else value)
 
 
 class DatabaseFeatures(features.DatabaseFeatures):

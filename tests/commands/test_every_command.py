@@ -22,10 +22,7 @@ from tests.privacy.marker import unique
 
 # Valid arguments of each command that has some.
 ARGUMENTS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(
-        ("cleanup", "export_memories", "gc", "refine", "repair_authority", "verify_audit"),
-        ("acme/ada",),
-    ),
+    **dict.fromkeys(("cleanup", "export_memories", "gc", "refine", "repair_authority", "verify_audit"), ("acme/ada",)),
     "confirm_trail": ("acme/ada", "1"),
     "create_agent": ("acme/new", "--model", "builtin/dedupe"),
     "create_superuser": ("root@acme.test",),
@@ -170,11 +167,7 @@ def test_a_result_that_cannot_be_written_out_is_an_error_and_nothing_is_stored(s
 
 
 def test_a_closed_output_is_not_a_traceback(service: Installation) -> None:
-    for closed, code, error in (
-        (">&-", 1, "error: standard output is closed\n"),
-        (">&- 2>&-", 1, ""),
-        ("2>&-", 0, ""),
-    ):
+    for closed, code, error in ((">&-", 1, "error: standard output is closed\n"), (">&- 2>&-", 1, ""), ("2>&-", 0, "")):
         ran = service.shell(f"$manage verify_audit --all {closed}")
         assert (ran.code, ran.err) == (code, error)
 
@@ -196,11 +189,7 @@ def test_a_database_or_queue_that_cannot_be_used_is_reported_in_one_line(service
             (["migrate"], f"sqlite:///{file}", "DATABASE_URL is right"),
             (["migrate"], down, "the server does not answer"),
             (["verify_audit", "--all"], down, "the server does not answer"),
-            (
-                ["verify_audit", "--all"],
-                "postgres://u:s3cret@unknown.invalid/x",
-                "the host name in DATABASE_URL",
-            ),
+            (["verify_audit", "--all"], "postgres://u:s3cret@unknown.invalid/x", "the host name in DATABASE_URL"),
         ):
             ran = service.manage(*command, DATABASE_URL=url)
             assert ran.code == 2

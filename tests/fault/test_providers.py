@@ -20,7 +20,7 @@ from django_q.models import Schedule
 from config import queue
 from memory.agents import lifecycle
 from memory.models import Agent
-from refinement import backlog, knife, loop, providers, scheduling, tasks
+from refinement import allowance, backlog, knife, loop, probe, providers, scheduling, tasks
 from refinement import session as sessions
 from refinement.errors import BackingOff
 from refinement.models import Driver, Outcome, Provider, RefinementSession, Waiting
@@ -34,11 +34,7 @@ from tests.steps import signed_update
 
 pytestmark = pytest.mark.django_db
 
-MODELS: dict[str, Action] = {
-    "bad": Status(429),
-    "usual": Slow(1.5, then=DONE),
-    "slow": Slow(2, then=DONE),
-}
+MODELS: dict[str, Action] = {"bad": Status(429), "usual": Slow(1.5, then=DONE), "slow": Slow(2, then=DONE)}
 
 
 def by_model(turn: Turn) -> Action:
@@ -289,6 +285,14 @@ def test_a_check_of_a_provider_sends_no_memory(outage: Outage) -> None:
     assert outage.server.refused == []
     assert checks
     assert all([each["content"] for each in body["messages"]] == ["Answer with one word: yes."] for body in checks)
+
+
+def test_the_tokens_of_a_check_count(serve: Any) -> None:
+    """A key could ask for a dream and cancel it, again and again."""
+    serve(by_model)
+    agent = due("hostile", "a", "openai/usual")
+    assert probe.trouble(agent) is None
+    assert allowance.spent(agent.tenant_id) > 0
 
 
 def test_an_agent_that_stays_over_its_budget_is_refined_once_a_day(outage: Outage) -> None:

@@ -133,10 +133,7 @@ def test_an_unknown_version_is_named(version: str, house: House) -> None:
     body, headers = client.message("tools/list", {})
     body["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"] = version
     error = client.send(body, **headers | {"mcp-protocol-version": version}).json["error"]
-    assert (error["code"], error["data"]) == (
-        UNSUPPORTED_PROTOCOL_VERSION,
-        {"supported": [NEW], "requested": version},
-    )
+    assert (error["code"], error["data"]) == (UNSUPPORTED_PROTOCOL_VERSION, {"supported": [NEW], "requested": version})
 
 
 def test_a_header_may_be_encoded(house: House, ada: Agent) -> None:

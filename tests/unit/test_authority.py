@@ -134,7 +134,7 @@ def test_a_row_without_a_signature_opens_nothing(house: House) -> None:
 
 
 @pytest.mark.sqlite
-@pytest.mark.parametrize("name", ["rules", "authority_mac", "authority_key_id"])
+@pytest.mark.parametrize("name", ["rules", "is_steward_only", "keys_suspended", "authority_mac", "authority_key_id"])
 def test_a_value_of_a_wrong_type_is_a_broken_row(house: House, name: str) -> None:
     sql(f"UPDATE memory_agent SET {name} = 12345 WHERE id = {house.ada.pk}")
     with pytest.raises(AuthorityBroken):

@@ -11,13 +11,7 @@ from audit.models import AuditEntry
 from memory.access.authentication import either_key, is_key_of, prefix_of
 from memory.agents import lifecycle, prompts, rule_changes
 from memory.consent import claims, links, requests
-from memory.errors import (
-    AuthorityBroken,
-    Invalid,
-    InvalidLink,
-    KeyRejected,
-    NotGranted,
-)
+from memory.errors import AuthorityBroken, Invalid, InvalidLink, KeyRejected, NotGranted
 from memory.models import Agent, AgentKey
 from memory.policy import settings_document, switches
 from memory.search import embedding

@@ -65,9 +65,7 @@ def test_a_long_lineage_takes_few_queries(ada: Agent) -> None:
     many = 3_000
     importing.check_lines(lines({n: [n - 1] if n > 1 else [] for n in range(1, many + 1)})).store(ada, ME)
     assert retrieve(fresh(ada), "tea", project="").reads
-    with CaptureQueriesContext(
-        connection,
-    ) as queries:
+    with CaptureQueriesContext(connection) as queries:
         assert len(redaction.preview(fresh(ada), [1]).memories) == many
     assert len(queries) < 6 * lineage.STEPS
 

@@ -85,10 +85,7 @@ def test_only_an_agent_within_its_target_reads_that_it_may_change_nothing(
 def test_the_briefing_names_duplicates_and_batches_and_ends_with_the_task(ada: Agent) -> None:
     remember(ada, *['He said "no" & <b>left</b>.'] * 3)
     _, briefing = messages(ada, opened(ada, mode=Mode.DEDUPE_ONLY), batch=2, batches=3)
-    for sentence in (
-        "2 exact duplicates were removed before this session.",
-        "This is batch 2 of 3.",
-    ):
+    for sentence in ("2 exact duplicates were removed before this session.", "This is batch 2 of 3."):
         assert sentence in briefing
     _, task = briefing.split('[1,"He said \\"no\\" & <b>left</b>."]\n\n')
     assert task.startswith("Task: remove near-duplicates only.")

@@ -14,13 +14,7 @@ from memory.access.authentication import either_key, is_key_of, prefix_of
 from memory.admin.agent_actions import LiftSuspension
 from memory.agents import lifecycle, repair
 from memory.consent import claims
-from memory.errors import (
-    AgentConsentRequired,
-    AuthorityBroken,
-    KeyRejected,
-    KeySuspended,
-    NotOpen,
-)
+from memory.errors import AgentConsentRequired, AuthorityBroken, KeyRejected, KeySuspended, NotOpen
 from memory.mail import letters
 from memory.models import Agent, AgentKey
 from tests.access_requests import STEWARD

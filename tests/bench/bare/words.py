@@ -8,10 +8,7 @@ SQLITE = (
     "CREATE VIRTUAL TABLE bare_words USING fts5(content, content='bare_note', content_rowid='id',"
     " tokenize='porter unicode61')",
 )
-POSTGRESQL = (
-    "ALTER TABLE bare_note ADD COLUMN words tsvector",
-    "CREATE INDEX ON bare_note USING gin (words)",
-)
+POSTGRESQL = ("ALTER TABLE bare_note ADD COLUMN words tsvector", "CREATE INDEX ON bare_note USING gin (words)")
 FOUND_SQLITE = (
     "SELECT n.id FROM bare_words w JOIN bare_note n ON n.id = w.rowid"
     " WHERE bare_words MATCH %s AND n.owner_id = %s ORDER BY bm25(bare_words), n.id LIMIT %s"
