@@ -20,6 +20,7 @@ from memory.models.memories import MemoryQuerySet
 
 DAY = timedelta(hours=24)
 ALWAYS_ALLOWED = 20  # every agent may discard or rewrite this many memories in 24 hours
+MOST = 100_000  # changes in 24 hours, also of other memories: all are read while the agent's row is locked
 _LOSING = (Operation.REVISED, Operation.DISCARDED, Operation.CONSOLIDATED)
 
 
@@ -32,7 +33,10 @@ def require(agent: Agent, memories: Iterable[Memory], now: datetime) -> None:
     old = {memory.number for memory in memories if memory.layer == Layer.CORE and memory.created_at < since}
     if not old:
         return
-    others = _core(agent, since).filter(number__in=_touched(agent, since, *_LOSING))
+    touched = list(_touched(agent, since, *_LOSING).values_list("number", flat=True)[: MOST + 1])
+    if len(touched) > MOST:
+        raise DiscardShare(MOST)
+    others = _core(agent, since).filter(number__among=list(set(touched))) if touched else Memory.objects.none()
     edited = old | set(others.values_list("number", flat=True))
     if len(edited) <= ALWAYS_ALLOWED:
         return

@@ -123,6 +123,17 @@ def test_edits_of_operators_sessions_and_the_system_do_not_count(runtime: Caller
     discard(old, 1, 30)  # these already count
 
 
+def test_very_many_changes_of_a_day_are_refused(runtime: Caller, old: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also changes of new memories: 600,000 were read for a second, under the lock."""
+    monkeypatch.setattr(daily_limit, "MOST", 3)
+    number = runtime.post("memories", {"content": "new"}).json["id"]
+    for text in "abc":
+        assert runtime.patch(f"memories/{number}", {"content": text}).status == 200
+    assert runtime.patch("memories/1", {"content": "x"}).status == 200
+    assert is_refused(runtime.patch("memories/2", {"content": "x"}))
+    assert runtime.patch(f"memories/{number}", {"content": "d"}).status == 200, "a new memory needs no reading"
+
+
 def test_the_agents_side_lifts_the_limit_for_at_most_a_day(runtime: Caller, old: Agent, at: clock.Coordinates) -> None:
     discard(old, 1, 30)
     assert is_refused(runtime.delete("memories/31"))

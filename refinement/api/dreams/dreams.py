@@ -114,10 +114,10 @@ class Dreams(DreamsView):
         is_copy = behavior["type"] == COPY
         if "memory_store_id" in behavior and (is_copy or behavior["memory_store_id"] != id_):
             raise Invalid("output_behavior.memory_store_id", "must be the memory store in `inputs`, without a copy")
+        sessions = _recorded(self.agent, inputs[SESSIONS]["session_ids"])
         with edits.locked(self.agent) as row:
             if payload["model"] not in (row.model, row.model.partition("/")[2]):
                 raise Invalid("model", "must be the agent's own model, which `GET /api/v1/agent` shows")
-            sessions = [_recorded(row, each) for each in inputs[SESSIONS]["session_ids"]]
             wanted: dict[str, Any] = {"is_copy": is_copy, "instructions": payload.get("instructions") or ""}
             dream = dreams.create(row, number_of(id_, "memstore_"), sessions, **wanted)
             backlog.add(row)
@@ -148,11 +148,12 @@ def _number(dream: str) -> int:
     return number_of(dream, "drm_")
 
 
-def _recorded(agent: Agent, session: str) -> RecordedSession:
-    found = recorded(agent, session.removeprefix(PREFIX))
-    if found is None:
+def _recorded(agent: Agent, ids: list[str]) -> list[RecordedSession]:
+    names = [each.removeprefix(PREFIX) for each in ids]
+    rows = {row.name: row for row in recorded(agent, names)}
+    if rows.keys() != set(names):
         raise Invalid("inputs.session_ids", "must be the names of recorded sessions")
-    return found
+    return [rows[name] for name in names]
 
 
 def to_json(dream: Dream, session: RefinementSession | None, names: dict[int, str]) -> dict[str, Any]:

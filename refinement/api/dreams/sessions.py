@@ -4,6 +4,7 @@ import re
 from datetime import datetime
 from typing import Any
 
+from django.db.models import QuerySet
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -46,9 +47,9 @@ class OneSession(StoresView):
         )
 
 
-def recorded(agent: Agent, name: str) -> RecordedSession | None:
-    """The recorded session with this name. If several projects have one, the latest."""
-    return RecordedSession.objects.filter(agent_id=agent.pk, name=name).order_by("-began_at", "-pk").first()
+def recorded(agent: Agent, names: list[str]) -> QuerySet[RecordedSession]:
+    """The recorded sessions with these names. If several projects have one, the latest comes last."""
+    return RecordedSession.objects.filter(agent_id=agent.pk, name__in=names).order_by("began_at", "pk")
 
 
 def _dates(agent: Agent, name: str) -> tuple[datetime, datetime | None, datetime]:
@@ -57,7 +58,7 @@ def _dates(agent: Agent, name: str) -> tuple[datetime, datetime | None, datetime
     refinement = RefinementSession.objects.filter(agent_id=agent.pk, number=int(name)).first() if is_number else None
     if refinement:
         return refinement.opened_at, refinement.closed_at, refinement.closed_at or refinement.opened_at
-    found = recorded(agent, name)
+    found = recorded(agent, [name]).last()
     if found is None:
         raise NotFound("The session does not exist.")
     return found.began_at, found.ended_at, found.last_at
