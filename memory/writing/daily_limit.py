@@ -7,9 +7,8 @@ The limit is computed from the trail while the agent's row is locked. Memories t
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import Any
 
-from django.db.models import Q, QuerySet, Subquery
+from django.db.models import Q, Subquery
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 
@@ -20,7 +19,7 @@ from memory.models.memories import MemoryQuerySet
 
 DAY = timedelta(hours=24)
 ALWAYS_ALLOWED = 20  # every agent may discard or rewrite this many memories in 24 hours
-MOST = 100_000  # changes in 24 hours, also of other memories: all are read while the agent's row is locked
+MOST = 50_000  # changes in 24 hours, also of other memories: all are read while the agent's row is locked
 _LOSING = (Operation.REVISED, Operation.DISCARDED, Operation.CONSOLIDATED)
 
 
@@ -33,10 +32,8 @@ def require(agent: Agent, memories: Iterable[Memory], now: datetime) -> None:
     old = {memory.number for memory in memories if memory.layer == Layer.CORE and memory.created_at < since}
     if not old:
         return
-    touched = list(_touched(agent, since, *_LOSING).values_list("number", flat=True)[: MOST + 1])
-    if len(touched) > MOST:
-        raise DiscardShare(MOST)
-    others = _core(agent, since).filter(number__among=list(set(touched))) if touched else Memory.objects.none()
+    touched = _touched(agent, since, *_LOSING)
+    others = _core(agent, since).filter(number__among=touched) if touched else Memory.objects.none()
     edited = old | set(others.values_list("number", flat=True))
     if len(edited) <= ALWAYS_ALLOWED:
         return
@@ -57,11 +54,15 @@ def _core(agent: Agent, since: datetime) -> MemoryQuerySet:
     return Memory.objects.of(agent).core().filter(created_at__lt=since)
 
 
-def _touched(agent: Agent, since: datetime, *operations: str) -> QuerySet[Change, Any]:
+def _touched(agent: Agent, since: datetime, *operations: str) -> list[int]:
     """Return the numbers of the memories that the agent itself edited after `since`, outside sessions. Only edits with
-    these operations count."""
+    these operations count. Raises DiscardShare if there are more than MOST changes."""
     entries = AuditEntry.objects.filter(OWN_EDITS, agent_id=agent.pk, at__gte=since, operation__in=operations)
-    return Change.objects.filter(agent_id=agent.pk, seq__in=entries.values("seq")).values("number")
+    changes = Change.objects.filter(agent_id=agent.pk, seq__in=entries.values("seq"))
+    numbers = list(changes.values_list("number", flat=True)[: MOST + 1])
+    if len(numbers) > MOST:
+        raise DiscardShare(MOST)
+    return list(set(numbers))
 
 
 def _count_at(agent: Agent, since: datetime, most: int) -> int:
@@ -71,7 +72,7 @@ def _count_at(agent: Agent, since: datetime, most: int) -> int:
     The active memories have an index. The others are found by their versions: there can be hundreds of thousands that
     were discarded or beneath before.
     """
-    old = _core(agent, since).exclude(number__in=_touched(agent, since, Operation.RESTORED))
+    old = _core(agent, since).exclude(number__among=_touched(agent, since, Operation.RESTORED))
     active: int = old.active()[:most].count()
     if active >= most:
         return active

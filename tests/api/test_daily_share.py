@@ -12,6 +12,7 @@ import time_machine as clock
 from django.db import connection, connections
 from django.test.utils import CaptureQueriesContext
 
+from memory.errors import DiscardShare
 from memory.models import Agent
 from memory.policy.validation import Draft
 from memory.time_machine import rollback
@@ -132,6 +133,11 @@ def test_very_many_changes_of_a_day_are_refused(runtime: Caller, old: Agent, mon
     assert runtime.patch("memories/1", {"content": "x"}).status == 200
     assert is_refused(runtime.patch("memories/2", {"content": "x"}))
     assert runtime.patch(f"memories/{number}", {"content": "d"}).status == 200, "a new memory needs no reading"
+    monkeypatch.setattr(daily_limit, "MOST", 10)
+    discard(old, 10, 20)
+    operations.restore(old, range(10, 21), ME)
+    with pytest.raises(DiscardShare):
+        daily_limit._count_at(old, NOW - daily_limit.DAY, 3 * OLD)
 
 
 def test_the_agents_side_lifts_the_limit_for_at_most_a_day(runtime: Caller, old: Agent, at: clock.Coordinates) -> None:
@@ -179,5 +185,5 @@ def test_the_limit_reads_no_memories_that_left_core_before(old: Agent) -> None:
         for each in captured:
             cursor.execute(f"EXPLAIN QUERY PLAN {each['sql']}")
             plans.append("\n".join(str(row) for row in cursor.fetchall()))
-    assert "USING INDEX memory_active" in plans[0]
-    assert "memory_by_version (agent_id=? AND version>?)" in plans[1]
+    assert "USING INDEX memory_active" in plans[1]
+    assert "memory_by_version (agent_id=? AND version>?)" in plans[2]
