@@ -3,6 +3,7 @@
 import time
 from datetime import datetime, timedelta
 from itertools import groupby
+from smtplib import SMTPDataError, SMTPRecipientsRefused
 
 import structlog
 from django.conf import settings
@@ -49,6 +50,8 @@ def send_due() -> str:
             continue
         try:
             _send(person)
+        except (SMTPRecipientsRefused, SMTPDataError):  # the mail server may accept the mails to others
+            log.warning("digest refused", number=person.pk)
         except OSError:  # includes errors of the mail server
             log.warning("digest not sent", number=person.pk)
             row.filter(digest_at=now).update(digest_at=now - PERIODS[Digest(person.digest)] + RETRY)

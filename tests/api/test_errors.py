@@ -9,7 +9,8 @@ from typing import Any, cast
 import pytest
 from django.core.cache import cache
 from django.db import OperationalError, connection
-from django.test import Client
+from django.test import Client, RequestFactory
+from django.urls import resolve
 from rest_framework import serializers
 
 from config import at_once
@@ -263,6 +264,16 @@ def test_one_agent_cannot_occupy_all_threads(runtime: Caller, house: House, sett
     for _ in range(most):
         at_once.end([sender])
     assert runtime.get("memories").status == 200
+
+
+def test_a_request_counts_until_its_response_is_sent(house: House) -> None:
+    """One key, whose client read 16 responses slowly, occupied all threads."""
+    request = RequestFactory().get(f"{BASE}memories", headers={"Authorization": f"Bearer {house.ada_key}"})
+    response, one = resolve(request.path_info).func(request), {("agent", house.ada.pk): 1}
+    assert not at_once.begin(one)
+    response.close()
+    assert at_once.begin(one)
+    at_once.end(one)
 
 
 def test_requests_of_one_agent_take_turns(runtime: Caller, house: House) -> None:

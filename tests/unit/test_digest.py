@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from smtplib import SMTPRecipientsRefused
 from typing import Any
 
 import pytest
@@ -143,6 +144,15 @@ class Kills(EmailBackend):
         raise Stopped(1)
 
 
+class Refuses(EmailBackend):
+    """A mail server that refuses one address."""
+
+    def send_messages(self, messages: Sequence[Any]) -> int:
+        if "bad@acme.test" in messages[0].to:
+            raise SMTPRecipientsRefused({})
+        return super().send_messages(messages)
+
+
 class Fails(EmailBackend):
     def send_messages(self, messages: Sequence[Any]) -> int:
         raise OSError("no connection")
@@ -193,6 +203,19 @@ def test_who_loses_the_right_while_their_digest_is_made_gets_none(
     monkeypatch.setattr(attention, "requests", late)
     assert digest.send_due() == "sent"
     assert mail.outbox == []
+
+
+def test_a_refused_address_does_not_delay_the_digests_of_others(pat: Person, ada: Agent, settings: Any) -> None:
+    """61 such addresses of one tenant, tried again every hour, kept all others waiting."""
+    bad = Person.objects.create_user("bad@acme.test", None)
+    join(person=bad, tenant=ada.tenant, role="auditor")
+    Person.objects.filter(pk=bad.pk).update(digest=Digest.WEEKLY, digest_at=timezone.now() - 8 * DAY)
+    Person.objects.filter(pk=pat.pk).update(digest_at=timezone.now() - 2 * DAY)
+    fail(ada)
+    settings.EMAIL_BACKEND = f"{__name__}.Refuses"
+    assert [mail.to for mail in send()] == [["pat@acme.test"]]
+    later(digest.RETRY)
+    assert send() == []
 
 
 def test_a_mail_that_the_server_refuses_is_sent_an_hour_later(pat: Person, ada: Agent, settings: Any) -> None:

@@ -202,12 +202,11 @@ class View(APIView):
                 response = response.render() if hasattr(response, "render") else response  # while it is counted
         finally:
             at_once.end(self.turns)
-            if self.senders:
-                end = partial(at_once.end, self.senders)
-                if getattr(response, "streaming", False):
-                    response._resource_closers.append(end)
-                else:
-                    end()
+            end = partial(at_once.end, self.senders)
+            if response is None:
+                end()
+            else:
+                response._resource_closers.append(end)  # a client that reads slowly occupies a thread
         return response
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
