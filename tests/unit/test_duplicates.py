@@ -4,12 +4,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from memory import errors
 from memory.models import Agent, Memory
 from memory.policy.validation import MAX_TAGS
 from memory.silo.silo import Silo
-from memory.writing import duplicates, edits, operations
+from memory.writing import counters, duplicates, edits, operations
 from refinement import scheduling
 from refinement import session as sessions
 from tests import steps
@@ -28,6 +30,17 @@ def test_of_exact_duplicates_the_one_of_earliest_origin_is_kept(ada: Agent) -> N
     assert [row(ada, n).superseded_by for n in (1, 2, 3)] == [2, None, 2]
     assert {row(ada, n).version for n in (1, 3)} == {edit.seq}
     assert (says(ada, 2).content, says(ada, 2).tags) == ("tea", ("b", "a", "c"))
+
+
+@pytest.mark.sqlite
+@pytest.mark.parametrize("count", [1, 2])
+def test_equal_memories_are_found_by_the_index_of_digests(ada: Agent, count: int) -> None:
+    """With another index, each write read all core memories, under SQLite's lock."""
+    with CaptureQueriesContext(connection) as captured:
+        counters.duplicates(ada, {bytes([n]) * 32 for n in range(count)})
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN QUERY PLAN {captured[0]['sql']}")
+        assert "memory_active_digest (agent_id=? AND digest=?)" in str(cursor.fetchall())
 
 
 def test_all_duplicates_are_removed_in_one_entry_of_the_system(ada: Agent) -> None:
