@@ -1,5 +1,6 @@
 """How the time of an algorithm grows with the size of its input."""
 
+import gc
 import time
 from collections.abc import Callable
 
@@ -21,6 +22,10 @@ def growth(run: Callable[[int], object], size: int, times: int = 4) -> float:
 
 
 def _seconds(run: Callable[[int], object], size: int) -> float:
-    started = time.process_time()
-    run(size)
-    return time.process_time() - started
+    gc.disable()  # its time depends on the objects of earlier tests
+    try:
+        started = time.process_time()
+        run(size)
+        return time.process_time() - started
+    finally:
+        gc.enable()

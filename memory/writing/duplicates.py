@@ -79,7 +79,9 @@ def _inherit(edit: edits.Edit, survivor: Memory, extra: list[Memory], silo: Silo
 
 def _groups(agent: Agent, found: Sequence[int]) -> Iterator[tuple[Memory, list[Memory]]]:
     """For each group of duplicates, yield the memory that stays, and the memories to discard."""
-    for _, [*group] in groupby(_active(agent).numbered(found), attrgetter(*_GROUP)):
+    order = attrgetter(*_GROUP)
+    rows = sorted(_active(agent).order_by().numbered(found), key=order)  # SQLite would read all memories in this order
+    for _, [*group] in groupby(rows, order):
         survivor = min(group, key=lambda memory: (not memory.constitutional, memory.origin, memory.number))
         if extra := [memory for memory in group if memory is not survivor and not memory.constitutional]:
             yield survivor, extra

@@ -107,6 +107,7 @@ NO_MEM0, NO_LETTA = "expected format: JSON from mem0", "expected format: a Letta
 NO_STORE = "expected format: the memory list of an Anthropic"
 ENDLESS_NAME = gzip.compress(header("x", tarfile.XHDTYPE, size=2**33 - 1).tobuf() + b"\0" * 2**19)
 LONG_NUMBER = archive((header("x", tarfile.XHDTYPE, size=64_000), b"7" * 64_000), (IN, TEA))
+GLOBAL = archive((header("x", tarfile.XGLTYPE, size=5_000), b"5000 k=" + b"x" * 4_992 + b"\n"), (IN, TEA))
 NEGATIVE_SIZE = gzip.compress(header("x", size=-5).tobuf(tarfile.GNU_FORMAT) + b"\0" * 2_048)
 # Invalid files: name, format, content, and a part of the error message.
 INVALID: list[tuple[str, str, bytes, str]] = [
@@ -119,6 +120,7 @@ INVALID: list[tuple[str, str, bytes, str]] = [
     ("long number", "mem0", b'[{"memory": "' + MARK + b'", "id": ' + b"7" * 5_000 + b"}]", NO_JSON),
     ("utf-16", "mem0", f'[{{"memory": "{MARKER}"}}]'.encode("utf-16"), NO_JSON),
     ("latin-1", "letta", b'{"blocks": [{"value": "caf\xe9 ' + MARK + b'"}]}', NO_JSON),
+    ("many global headers", "markdown", GLOBAL, NO_ARCHIVE),
     ("a string", "mem0", as_json(MARKER), "without a list of memories"),
     ("a number", "memory-store", b"7", "store's list of memories"),
     ("unknown keys", "mem0", as_json({MARKER: MARKER}), "without a list of memories"),

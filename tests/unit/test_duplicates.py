@@ -33,14 +33,17 @@ def test_of_exact_duplicates_the_one_of_earliest_origin_is_kept(ada: Agent) -> N
 
 
 @pytest.mark.sqlite
-@pytest.mark.parametrize("count", [1, 2])
-def test_equal_memories_are_found_by_the_index_of_digests(ada: Agent, count: int) -> None:
-    """With another index, each write read all core memories, under SQLite's lock."""
+def test_reads_under_the_lock_use_an_index(ada: Agent) -> None:
+    """With another index, each write read all core memories, and each session all memories, under SQLite's lock."""
+    remember(ada, "tea", "tea")
     with CaptureQueriesContext(connection) as captured:
-        counters.duplicates(ada, {bytes([n]) * 32 for n in range(count)})
-    with connection.cursor() as cursor:
-        cursor.execute(f"EXPLAIN QUERY PLAN {captured[0]['sql']}")
-        assert "memory_active_digest (agent_id=? AND digest=?)" in str(cursor.fetchall())
+        for count in (1, 2):
+            counters.duplicates(ada, {bytes([n]) * 32 for n in range(count)})
+        assert [len(extra) for _, extra in duplicates._groups(ada, [1, 2])] == [1]
+    for each, used in zip(captured, ["digest=?", "digest=?", "number=?"], strict=True):
+        with connection.cursor() as cursor:
+            cursor.execute(f"EXPLAIN QUERY PLAN {each['sql']}")
+            assert f"(agent_id=? AND {used})" in str(cursor.fetchall())
 
 
 def test_all_duplicates_are_removed_in_one_entry_of_the_system(ada: Agent) -> None:

@@ -43,6 +43,7 @@ MAX_FILE = 2**20  # bytes
 MAX_EMPTY = 100  # reads after the end: a header can claim a size that takes for ever to skip
 GZIP_PART, MOST_PARTS = b"\x1f\x8b\x08", 1_000
 MAX_HEADERS = 2**16  # bytes of headers for one member
+MAX_GLOBAL = 2**12  # bytes of a header for all later members, and number of the values in the earlier ones
 NO_ARCHIVE = "is not a complete tar archive, packed with gzip"
 _BUFFER = 10_240  # bytes read at a time
 
@@ -106,12 +107,14 @@ def members(file: IO[bytes]) -> Iterator[Member]:
 
 class _Info(tarfile.TarInfo):
     """A header of a member. Python before 3.11.10 and 3.12.6 searches extended headers in a time that grows with the
-    square of the length of a number in them: 40 seconds for 64,000 digits. Such headers are refused."""
+    square of the length of a number in them: 40 seconds for 64,000 digits. Each file gets a copy of all global headers.
+    Such long numbers, and more global headers than `git archive` writes, are refused."""
 
     def _proc_pax(self, archive: Any) -> Any:
         stream = archive.fileobj
         data = stream.read(-(-self.size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE)
-        if _LONG_NUMBER.search(data):
+        is_global = self.type == tarfile.XGLTYPE
+        if _LONG_NUMBER.search(data) or (is_global and len(data) + len(archive.pax_headers) > MAX_GLOBAL):
             raise tarfile.ReadError
         stream.buf, stream.pos = data + stream.buf, stream.pos - len(data)  # the method of tarfile reads it again
         return super()._proc_pax(archive)  # type: ignore[misc]  # it has no type
