@@ -102,7 +102,12 @@ def add(agent: Agent) -> bool:
 
 def add_if_due(agent_id: int) -> None:
     """Add the agent of a task if it is due. A sweep may have removed the agent because the backlog was full."""
-    _add(schedule.due().filter(pk=agent_id) or _dreaming().filter(pk=agent_id))
+    _add(if_due(agent_id))
+
+
+def if_due(agent_id: int) -> QuerySet[Agent]:
+    """The agent, if it is due or has a dream that waits."""
+    return schedule.due().filter(pk=agent_id) or _dreaming().filter(pk=agent_id)
 
 
 def sweep() -> int:

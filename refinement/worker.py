@@ -37,6 +37,9 @@ def _refine(turn: Waiting) -> str:
     try:
         backlog.wake_next()  # an idle worker may take the next agent
         agent = Agent.objects.select_related("tenant").get(pk=turn.pk)
+        if not backlog.if_due(agent.pk):  # somebody canceled a dream, or paused the agent
+            scheduling.end(turn)
+            return NOT_DUE
         if trouble := probe.trouble(agent):
             if trouble.is_configuration and not isinstance(trouble, NoModel):
                 providers.refuse(agent.model, trouble)

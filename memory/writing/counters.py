@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import Count, F, Max, Q, Sum
 from django.utils import timezone
 
@@ -138,10 +138,9 @@ def duplicates(agent: Agent, digests: set[bytes]) -> dict[Group, Counter[int]]:
     counts, because an agent may have thousands of equal memories.
     """
     sizes: dict[Group, Counter[int]] = defaultdict(Counter)
-    # For a single digest, PostgreSQL uses its index if it is not in a list, but SQLite only if it is.
-    is_one = len(digests) == 1 and connection.vendor == "postgresql"
-    wanted = Q(digest=next(iter(digests))) if is_one else Q(digest__among=digests)
-    equal = Memory.objects.active().core().filter(wanted, agent_id=agent.pk, is_instruction=False)
+    wanted = Q(digest__among=digests) if len(digests) != 1 else Q(digest=next(iter(digests)))
+    is_core = ~Q(kind=Kind.JOURNAL)  # for `kind=Kind.CORE`, SQLite would use another index, and read all core memories
+    equal = Memory.objects.active().filter(wanted, is_core, agent_id=agent.pk, is_instruction=False)
     for digest, *place, tokens, count in equal.values_list(*_GROUP, "tokens").annotate(Count("pk")).order_by():
         sizes[Group(bytes(digest), *place)][tokens] = count
     return sizes

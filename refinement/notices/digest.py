@@ -71,7 +71,8 @@ def _send(person: Person) -> None:
     """Mail a person what needs attention, if there is something, and if they may still see it."""
     tenants = tenant_ids(person)[Action.SEE]
     found = [(item.agent.label, _text(item), item.path) for item in attention.items(tenants, MOST)]
-    found += [(each.label, _request_text(each), each.path) for each in attention.requests(tenants, MOST)]
+    asked = attention.requests(tenants, MOST)
+    found += [(each.label, f"{each.text} {each.word} {_utc(each.time)}. See", each.path) for each in asked]
     found.sort()
     if not found:
         return
@@ -92,10 +93,6 @@ def _send(person: Person) -> None:
 def _text(item: attention.Item) -> str:
     since = f" (since {_utc(item.since)})" if item.since else ""
     return f"{item.why}{since} {item.advice}"
-
-
-def _request_text(asked: attention.Asked) -> str:
-    return f"{asked.text} {asked.word} {_utc(asked.time)}. See"
 
 
 def _utc(time: datetime) -> str:
