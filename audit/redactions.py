@@ -71,6 +71,14 @@ def last(agent: Any) -> int:
     return agent.redacted_seq or rows.order_by("-seq").values_list("seq", flat=True).first() or 0
 
 
+def whole(agent_id: int, numbers: Iterable[int]) -> set[int]:
+    """Those of the numbers whose memories were redacted, not only a version of them."""
+    entries = AuditEntry.objects.filter(agent_id=agent_id, operation=Operation.REDACTED)
+    seqs = entries.exclude(detail__has_key="version").values("seq")
+    changes = Change.objects.filter(agent_id=agent_id, number__among=list(numbers), seq__in=seqs)
+    return set(changes.values_list("number", flat=True))
+
+
 # --- verification
 
 

@@ -41,6 +41,7 @@ RETRIES = ("failures_in_a_row", "quiet_until", "quiet_below_tokens")
 MOST_AGENTS = 10_000  # of a tenant
 MOST_UNUSED = 5_000  # entries of an agent that gets another first key, which reads them all under the lock
 MOST_KEYS = 50  # of an agent
+MOST_LIFTS = 10  # of the suspension of an agent's keys in 24 hours
 MODEL = re.compile(r"[\w.:/@+-]+", re.ASCII)
 MIN_INTERVAL, MAX_INTERVAL = timedelta(hours=1), timedelta(days=3_652)  # between refinements; up to ten years
 
@@ -267,6 +268,10 @@ def lift_suspension(agent: Agent, actor: Actor) -> Agent:
     with edits.locked(agent) as row:
         if not row.keys_suspended:
             raise NotOpen("The keys of this agent are not suspended.")
+        changes = AuditEntry.objects.filter(agent_id=row.pk, at__gt=timezone.now() - timedelta(days=1))
+        lifts = changes.filter(detail__changed__has_key="keys_lifted_at").exclude(detail__changed__keys_lifted_at=None)
+        if lifts.count() >= MOST_LIFTS:  # the steward gets a letter about each
+            raise NotOpen(f"The keys were suspended and lifted {MOST_LIFTS} times in 24 hours. Try again tomorrow.")
         return change(row, actor, keys_lifted_at=timezone.now())
 
 

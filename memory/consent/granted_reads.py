@@ -7,10 +7,10 @@ grant adds a notice to the agent's journal.
 from collections.abc import Sequence, Set
 from typing import Any
 
-from audit import verify
+from audit import redactions, verify
 from audit.consent import Person, Request
 from audit.ill_formed import binary_or_none
-from audit.models import AuditEntry, Change, Operation
+from audit.models import Operation
 from audit.trail import Actor, has_body
 from memory import errors
 from memory.consent import grants, notices
@@ -36,11 +36,7 @@ def memories(agent: Agent, number: int, person: Person, numbers: Sequence[int]) 
         if not grant.scope.covers_memories(numbers):
             raise errors.NotGranted("The grant does not cover all of these memories.")
         rows = [each for each in edits.fetch(row, numbers) if not each.redacted_at]
-        # SQL may have put back a row. A redaction of a whole memory counts, and that of a version removes its content.
-        redactions = AuditEntry.objects.filter(agent_id=row.pk, operation=Operation.REDACTED)
-        whole = redactions.exclude(detail__has_key="version").values("seq")
-        changes = Change.objects.filter(agent_id=row.pk, number__in=numbers)
-        redacted = set(changes.filter(seq__in=whole).values_list("number", flat=True))
+        redacted = redactions.whole(row.pk, numbers)  # SQL may have put back a row
         known = _snapshots(row.pk, {(each.number, each.version) for each in rows})
         found = [m for m in rows if m.number not in redacted and has_body(known.get((m.number, m.version), b""))]
         for memory in found:
@@ -80,11 +76,17 @@ def entry(agent: Agent, number: int, person: Person, seq: int, *, after: int = 0
         # `bool` keeps every row: the changes of the entry, and then the entry.
         *changes, found = verify.intact(row.pk, bool, seq, seq + 1) or [{"session": None}]
         covered = [each for each in changes if grant.scope.covers_change(seq, found["session"], each.number)]
-        touched = [change for change in covered if change.number > after][:MAX_READ]
+        covered = [each for each in covered if each.number > after]
+        redacted = redactions.whole(row.pk, (each.number for each in covered))  # SQL may have put back a row before
+        touched = [each for each in covered if each.number not in redacted or not _has_words(each)][:MAX_READ]
         if not touched:
             raise errors.NotGranted("The grant covers no memory of this entry, or the entry was altered.")
         _record(row, grant, person, {"entry": seq, "memories": [change.number for change in touched]})
         return list(trail_view.opened(row, touched))
+
+
+def _has_words(change: Any) -> bool:
+    return any(has_body(binary_or_none(each) or b"") for each in (change.before, change.after))
 
 
 def gc_report(agent: Agent, number: int, person: Person, report: int, numbers: Sequence[int]) -> None:

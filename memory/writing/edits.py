@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 from django.db import models, transaction
 from django.utils import timezone
 
-from audit import bulk, trail
+from audit import bulk, redactions, trail
 from audit.models import STEPS, AuditEntry, Change, Operation
 from audit.trail import Actor, SnapshotPart
 from audit.waiting import wait_at_most
@@ -152,6 +152,10 @@ class Edit:
         """Write the memories, the counters and the audit entry. If no memory changed, nothing is written. If `always`
         is true, the audit entry is written even then."""
         touched = list(self._touched.values())
+        if self.agent.redacted_seq and self.operation not in (Operation.REDACTED, Operation.ERASED):
+            words = [memory.number for memory, before, _ in touched if before and trail.has_body(before)]
+            for number in redactions.whole(self.agent.pk, words):  # otherwise, the trail would have them again
+                raise errors.SealBroken(f"Memory {number} of {self.agent.label} was redacted, and put back by SQL.")
         memories = tuple(memory for memory, *_ in touched)
         if not memories and not always:
             return Edited(None, (), self.agent)

@@ -3,20 +3,23 @@
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
+from unittest import mock
 
 import pytest
 from django.utils import timezone
 
+from audit import redactions
 from audit.models import AccessRequest, Change
 from audit.trail import Actor
 from memory import errors
-from memory.consent import approval, redaction, requests
+from memory.consent import approval, granted_reads, redaction, requests
 from memory.models import Agent, Memory
 from memory.models import Person as Account
 from memory.search import context, reading
 from memory.search.selection import Filters
 from memory.time_machine import rollback
 from memory.time_machine.rollback import What
+from memory.writing import operations
 from tests import steps
 from tests.access_requests import EVE, PAT, PURPOSE, STEWARD, ask, granted, read, with_a_past
 from tests.conftest import drop_guards
@@ -141,6 +144,13 @@ def test_a_redacted_memory_that_sql_put_back_is_not_read(past: Agent) -> None:
     redaction.redact(fresh(past), request, ME)
     Memory.objects.filter(agent=past, number=1).update(**old)
     assert read(past, granted(past), 1, 2) == ["milk"]
+    with pytest.raises(errors.SealBroken):
+        operations.protect(fresh(past), [1], OWNER)
+    with mock.patch.object(redactions, "whole", return_value=set()):
+        seq = operations.protect(fresh(past), [1], OWNER).seq  # as by an earlier version of the service
+    number = granted(past)
+    with pytest.raises(errors.NotGranted):
+        granted_reads.entry(fresh(past), number, PAT, seq or 0)
 
 
 def test_notices_of_other_grants_do_not_change(past: Agent, number: int) -> None:

@@ -153,6 +153,17 @@ def test_a_claimed_silo_needs_a_code_after_the_suspension(house: House) -> None:
     assert (operations, problems(house.ada)) == (["agent_changed"] * 2, [])
 
 
+def test_a_suspension_is_lifted_a_few_times_a_day(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The steward gets a letter with a code each time, also above the daily limit of letters."""
+    monkeypatch.setattr(lifecycle, "MOST_LIFTS", 3)
+    for _ in range(3):
+        lifecycle.suspend_keys(fresh(house.ada), PERSON)
+        lifecycle.lift_suspension(fresh(house.ada), PERSON)
+    lifecycle.suspend_keys(fresh(house.ada), PERSON)
+    with pytest.raises(NotOpen, match="3 times"):
+        lifecycle.lift_suspension(fresh(house.ada), PERSON)
+
+
 def test_the_letter_of_an_earlier_lift_has_no_code(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     lifecycle.change(fresh(house.ada), OPERATOR, steward=STEWARD.label)
     monkeypatch.setattr(letters, "MOST_A_DAY", 0)  # does not apply to a code
