@@ -220,8 +220,7 @@ def _first_key(agent: Agent, actor: Actor, label: str) -> str:
 
 
 def revoke_key(agent: Agent, prefix: str, actor: Actor) -> None:
-    """Revoke a key, except the last one. A key that is already revoked does not change. Raises NotFound,
-    AgentConsentRequired."""
+    """Revoke a key, except the last one, unless it is revoked already. Raises NotFound, AgentConsentRequired."""
     with edits.locked(agent) as row:
         key = AgentKey.objects.filter(agent_id=row.pk, prefix=prefix).first()
         if key is None:
@@ -231,8 +230,7 @@ def revoke_key(agent: Agent, prefix: str, actor: Actor) -> None:
 
 
 def end_keys(row: Agent, ended: Collection[str], actor: Actor) -> None:
-    """Revoke the keys with these prefixes in one entry, except the last key of the agent. Raises
-    AgentConsentRequired."""
+    """Revoke the keys with these prefixes in one entry, except the last key. Raises AgentConsentRequired."""
     if not ended:
         return
     with edits.begin(row, Operation.KEY_REVOKED, actor, is_notice=True) as edit:
