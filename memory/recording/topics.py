@@ -16,7 +16,7 @@ from memory.errors import Invalid
 from memory.markdown import sections, templates
 from memory.masking.neutral import neutral
 from memory.masking.scanner import masked_together
-from memory.models import Agent, Memory
+from memory.models import Agent, Kind, Memory
 from memory.policy import settings_document, switches
 from memory.policy.categories import DEFAULT_PROJECT
 from memory.policy.validation import MAX_CONTENT, MAX_TAG, Draft, checked_project, checked_words
@@ -201,6 +201,7 @@ def _line(field: str, texts: list[str]) -> str:
 
 
 _MOST, _MOST_BYTES = 2_000, 10_000_000  # topics of a project that are looked through, in a fifth of a second at most
+_LISTED = 20_000  # topics of a project, of which the newest are looked through
 _REFERRING = 50  # number of topics that refer to one session
 _CONNECTED = 5  # number of topics that one session connects with a topic
 
@@ -252,10 +253,14 @@ def _found(row: Agent, silo: Silo, names: Iterable[str], project: str) -> dict[s
     encrypted, so the tags of the project's topics are opened one after the other until all memories are found. Only the
     topics that changed last are looked through, because the agent is locked."""
     wanted = {tag_of(name): folded(name) for name in names}
-    mine = Memory.objects.of(row).active().filter(category=CATEGORY, project=project)
+    # With both kinds and in no order, SQLite uses the index of categories. Otherwise, it reads all memories.
+    mine = Memory.objects.of(row).active().filter(kind__in=Kind.values, category=CATEGORY, project=project)
+    versions = mine.values_list("version", "number")[:_LISTED]
+    numbers = [number for version, number in sorted(versions, key=lambda each: (-each[0], each[1]))[:_MOST]]
     found: dict[str, Memory] = {}
     size = 0
-    for memory in mine.order_by("-version", "number")[:_MOST].iterator(chunk_size=50):
+    parts = (numbers[start : start + 50] for start in range(0, len(numbers), 50))
+    for memory in chain.from_iterable(edits.fetch(row, part) for part in parts):
         for tag in wanted.keys() & set(silo.open_tags(memory)):
             found.setdefault(wanted[tag], memory)
         size += len(memory.sealed)

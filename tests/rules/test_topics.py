@@ -3,6 +3,8 @@
 from typing import Any
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from memory.errors import CategoryDisabled, Constitutional, Invalid
 from memory.markdown import sections
@@ -79,6 +81,16 @@ def test_large_topics_are_looked_through_up_to_a_size(ada: Agent, monkeypatch: p
     with edits.locked(fresh(ada)) as locked:
         assert topics._found(locked, Silo.for_agent(locked), ["Tea"], "site") == {}
     assert len(read) == 4
+
+
+@pytest.mark.sqlite
+def test_topics_are_found_by_the_index_of_categories(ada: Agent) -> None:
+    """With another index, SQLite read all memories of the agent under its lock."""
+    with CaptureQueriesContext(connection) as captured:
+        topics.number_of(ada, "tea", "")
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN QUERY PLAN {captured[-1]['sql']}")
+        assert "(agent_id=? AND kind=? AND category=? AND project=?)" in str(cursor.fetchall())
 
 
 def test_the_oldest_stages_and_items_are_replaced_by_their_number(ada: Agent) -> None:
