@@ -15,7 +15,7 @@ from django.db.backends.sqlite3 import base, features
 
 STEP = 0.001  # seconds
 
-# Django reads each value but 1 as False. SQL can store others, for which the signature of a row must not be right.
+# Django reads all values except 1 as False. Here, others stay as they are. So the signature of their row is wrong.
 sqlite3.register_converter("bool", lambda value: value == b"1" if value in (b"0", b"1") else value)
 
 

@@ -18,7 +18,7 @@ from memory.models import Agent, DueReason
 from memory.time_machine import rollback as history
 from memory.time_machine.rollback import What
 from memory.writing import operations
-from refinement import backlog, loop, providers, scheduling, tasks, worker
+from refinement import backlog, loop, probe, providers, scheduling, tasks, worker
 from refinement import session as sessions
 from refinement.llm.base import ModelNotConfigured
 from refinement.models import Provider, RefinementSession, Waiting
@@ -324,6 +324,13 @@ def test_few_agents_of_an_unavailable_model_are_in_the_backlog(ada: Agent, setti
     Provider.objects.all().delete()
     tasks.sweep()
     assert len(in_backlog()) == 1
+
+
+def test_an_agent_that_is_no_longer_due_causes_no_check(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    due_and_swept(ada)
+    change(ada, due_at=None)
+    monkeypatch.setattr(probe, "trouble", lambda _: pytest.fail("the model is called"))
+    assert (worker.refine_next(ada.pk), in_backlog()) == (worker.NOT_DUE, set())
 
 
 def test_agents_with_refused_models_do_not_keep_a_task(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from memory.transfer.formats import gathering
 from memory.transfer.formats.parts import EMPTY, MARK, Found, LeftOut, Part, Unfit
 
 MAX_ENTRY = 4_000_000  # characters
-VALUE = 8  # characters that each value of an entry counts for, besides its text: half a million take a second
+VALUE = 8  # each value counts as so many characters more than its text: half a million values take a second
 MAX_TOKEN = 8_000_000  # bytes of a single value
 MAX_ENTRIES = 2_000_000  # entries of a file
 MAX_DEPTH = 100  # levels of nested lists and objects in an entry

@@ -43,7 +43,7 @@ MAX_FILE = 2**20  # bytes
 MAX_EMPTY = 100  # reads after the end: a header can claim a size that takes for ever to skip
 GZIP_PART, MOST_PARTS = b"\x1f\x8b\x08", 1_000
 MAX_HEADERS = 2**16  # bytes of headers for one member
-MAX_GLOBAL = 2**12  # bytes of a header for all later members, and number of the values in the earlier ones
+MAX_GLOBAL = 2**12  # of a header for all later files: its bytes, and the number of values of earlier ones
 NO_ARCHIVE = "is not a complete tar archive, packed with gzip"
 _BUFFER = 10_240  # bytes read at a time
 
