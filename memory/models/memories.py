@@ -48,6 +48,7 @@ class Source(models.TextChoices):
 
 _KEPT = Q(discarded_at__isnull=True)
 _ACTIVE = Q(discarded_at__isnull=True, beneath_at__isnull=True)
+_NOT_ACTIVE = Q(discarded_at__isnull=False) | Q(beneath_at__isnull=False)
 
 
 def layer_of(state: Mapping[str, Any]) -> str:
@@ -76,6 +77,10 @@ class MemoryQuerySet(models.QuerySet["Memory"]):
     def active(self) -> Self:
         """Return the memories in core and in the journal."""
         return self.filter(_ACTIVE)
+
+    def not_active(self) -> Self:
+        """Return the memories beneath, and those that are discarded."""
+        return self.filter(_NOT_ACTIVE)
 
     def core(self) -> Self:
         return self.filter(kind=Kind.CORE)
@@ -190,6 +195,11 @@ class Memory(models.Model):
                 fields=["agent", "store", "number"], condition=_KEPT & Q(store__isnull=False), name="memory_of_store"
             ),
             models.Index(fields=["agent"], condition=Q(constitutional=True), name="memory_constitutional"),
+            # For `daily_limit`, which leaves out memories that were added in the last day.
+            models.Index(fields=["agent", "created_at", "kind"], condition=_ACTIVE, name="memory_active_created"),
+            models.Index(
+                fields=["agent", "kind", "version", "created_at"], condition=_NOT_ACTIVE, name="memory_not_active"
+            ),
         ]
 
     def __str__(self) -> str:

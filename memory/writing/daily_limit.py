@@ -79,5 +79,5 @@ def _count_at(agent: Agent, since: datetime, most: int) -> int:
     was_kept = Q(discarded_at__isnull=True) | Q(discarded_at__gte=since)
     was_core = Q(beneath_at__isnull=True) | Q(beneath_at__gte=since)
     before = AuditEntry.objects.filter(agent_id=agent.pk, at__lt=since).order_by("-seq").values("seq")[:1]
-    left = old.filter(was_kept, was_core, version__gt=Coalesce(Subquery(before), 0))
-    return active + int(left.filter(Q(discarded_at__isnull=False) | Q(beneath_at__isnull=False)).count())
+    left = old.not_active().filter(was_kept, was_core, version__gt=Coalesce(Subquery(before), 0))
+    return active + int(left[: most - active].count())
