@@ -40,7 +40,9 @@ def attempt(agent_id: int, act: Callable[[], object], work: str) -> bool:
         return bool(act())
     except (DomainError, OperationalError) as failure:
         log.warning("automatic work failed", operation=work, agent=agent_id, error=type(failure).__name__)
-        return False
+    except Exception as failure:  # a fault of one agent must not affect the others
+        log.error("automatic work failed", operation=work, agent=agent_id, exc_info=failure)
+    return False
 
 
 # --- quiet sessions

@@ -7,7 +7,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import chain, pairwise
+from itertools import accumulate, chain, pairwise
 
 from django.utils import timezone
 
@@ -29,7 +29,7 @@ CATEGORY = "topic"
 MOST_OF_AN_ITEM = 300  # characters
 _TEXT, _ITEMS = 1_000, 50  # characters of a text, and items in one call
 _REFERENCE = re.compile(r", \[?memory \d+(?:\]\([^()]*\))?\Z")  # the form that the function `reference` returns
-_COUNT = re.compile(r"(\d+) in this memory's history")
+_COUNT = re.compile(r"(\d{1,9}) in this memory's history")
 # Attribute of a stage → its field. A text replaces the earlier text. Items are added to the earlier list.
 _FIELDS = {
     "definition": "Description",
@@ -202,7 +202,7 @@ def _line(field: str, texts: list[str]) -> str:
 
 _MOST, _MOST_BYTES = 2_000, 10_000_000  # topics of a project that are looked through, in a fifth of a second at most
 _LISTED = 20_000  # topics of a project, of which the newest are looked through
-_REFERRING = 50  # number of topics that refer to one session
+_REFERRING, _REFERRING_BYTES = 50, 40_000  # topics that refer to one session, and their size: a fifth of a second
 _CONNECTED = 5  # number of topics that one session connects with a topic
 
 
@@ -319,7 +319,9 @@ def discussed(row: Agent, names: Sequence[str], project: str) -> Discussed:
     if not titles or CATEGORY in switches.closed(row):
         return Discussed(flow, titles, {})
     silo = Silo.for_agent(row)
-    memories = _found(row, silo, list(titles)[-_REFERRING:], project)
+    found = _found(row, silo, list(titles)[-_REFERRING:], project)
+    sizes = accumulate(len(memory.sealed) for memory in found.values())
+    memories = {name: found[name] for name, size in zip(found, sizes, strict=True) if size <= _REFERRING_BYTES}
     for name, memory in memories.items():
         titles[name] = title(silo.open(memory).content) or titles[name]
     return Discussed(flow, titles, memories)

@@ -31,7 +31,7 @@ from memory.access.authentication import new_request, request_key, require_valid
 from memory.errors import AlreadyUndone, Invalid, MemoryFault, NotFound
 from memory.models import Agent, AgentKey, ImportBody, ImportJob
 from memory.policy import switches, tokens
-from memory.policy.validation import Draft
+from memory.policy.validation import MAX_TAG, Draft
 from memory.silo.silo import Silo
 from memory.time_machine.selection import Undone
 from memory.transfer import importing
@@ -206,7 +206,7 @@ def _run(job: ImportJob) -> str:
     done.require_no_cycle()
     switches.require_open(job.agent, {draft.category for draft in drafts})
     until = time.monotonic() + TURN_SECONDS
-    for place in _batches([len(draft.content) for draft in drafts], job.imported):
+    for place in _batches([_size(draft) for draft in drafts], job.imported):
         if not _store(job, drafts[place], redacted):
             return "taken"
         if time.monotonic() > until:
@@ -251,9 +251,9 @@ def _link(job: ImportJob, done: Imported, drafts: list[Draft]) -> None:
     made = [change.number for change in found]
     if len(made) != job.imported:
         raise Invalid("file", "was imported, but without its lineage: the trail was changed. Run verify_audit")
-    lengths = {number: len(draft.content) for number, draft in zip(made, drafts, strict=True)}
+    sizes = {number: _size(draft) for number, draft in zip(made, drafts, strict=True)}
     links = list(done.successors(made).items())
-    for place in _batches([lengths[number] for number, _ in links]):
+    for place in _batches([sizes[number] for number, _ in links]):
         with edits.locked(job.agent) as row:
             if Undone.of(row).by(job.entry):
                 raise AlreadyUndone("The import was rolled back before it ended. Its lineage was not restored.")
@@ -262,11 +262,16 @@ def _link(job: ImportJob, done: Imported, drafts: list[Draft]) -> None:
         time.sleep(edits.PAUSE)
 
 
-def _batches(lengths: list[int], start: int = 0) -> Iterator[slice]:
+def _size(draft: Draft) -> int:
+    """Return the characters of a memory. Each tag counts as a long one, because short tags take as much time."""
+    return len(draft.content) + MAX_TAG * len(draft.tags)
+
+
+def _batches(sizes: list[int], start: int = 0) -> Iterator[slice]:
     """Yield the places of batches with at most BATCH memories and BATCH_CHARACTERS characters."""
-    while start < len(lengths):
-        sizes = accumulate(lengths[start : start + BATCH])
-        end = start + max(sum(size <= BATCH_CHARACTERS for size in sizes), 1)
+    while start < len(sizes):
+        sums = accumulate(sizes[start : start + BATCH])
+        end = start + max(sum(each <= BATCH_CHARACTERS for each in sums), 1)
         yield slice(start, end)
         start = end
 

@@ -66,8 +66,9 @@ def test_a_change_before_the_agent_is_locked_counts(ada: Agent, monkeypatch: pyt
     assert sessions(ada)[0].ended_at is None
 
 
+@pytest.mark.parametrize("fault", [SealBroken("no"), ValueError()])
 def test_a_session_that_fails_to_end_does_not_block_others(
-    ada: Agent, bob: Agent, monkeypatch: pytest.MonkeyPatch
+    ada: Agent, bob: Agent, monkeypatch: pytest.MonkeyPatch, fault: Exception
 ) -> None:
     for agent in (ada, bob):
         talk(agent)
@@ -76,7 +77,7 @@ def test_a_session_that_fails_to_end_does_not_block_others(
 
     def failing(row: Agent, *args: Any) -> Any:
         if row.pk == bob.pk:
-            raise SealBroken("no")
+            raise fault
         return end(row, *args)
 
     monkeypatch.setattr(recorded_sessions, "end", failing)

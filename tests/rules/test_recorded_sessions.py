@@ -243,8 +243,11 @@ def test_topics_refer_to_their_session_and_to_each_other(ada: Agent) -> None:
     assert (text.count("monday, memory 7"), "  - monday\n" in text) == (1, False)
 
 
-def test_only_the_last_topics_of_a_session_refer_to_it(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memory.recording.topics._REFERRING", 1)
+@pytest.mark.parametrize(("limit", "most"), [("_REFERRING", 1), ("_REFERRING_BYTES", 500)])
+def test_only_the_last_topics_of_a_session_refer_to_it(
+    ada: Agent, monkeypatch: pytest.MonkeyPatch, limit: str, most: int
+) -> None:
+    monkeypatch.setattr(f"memory.recording.topics.{limit}", most)
     for topic in ("Ferry", "Booking"):
         talk(ada, session="monday", topic=topic)
     end_and_read(ada)

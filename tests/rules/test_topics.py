@@ -108,6 +108,13 @@ def test_the_oldest_stages_and_items_are_replaced_by_their_number(ada: Agent) ->
     assert ("insight 39 " in items, "insight 0 " in items, "Earlier Stages" in items) == (True, False, False)
 
 
+def test_a_number_of_very_many_digits_is_no_count() -> None:
+    items = "".join(f"\n  - {number} {'x' * 90}" for number in range(98))
+    text = f"- Topic: tea\n- Earlier Items: {'9' * 700} in this memory's history\n- Important Concepts:{items}"
+    shorter = topics.evolved(text, "tea", Stage(insights=("y" * 300,)), "2026-11-22")
+    assert "- Earlier Items: 9 in this memory's history" in shorter
+
+
 def test_the_last_stage_always_has_room(ada: Agent) -> None:
     for number in range(4):
         items = tuple(f"{number} {place} " + "y" * 280 for place in range(50))
