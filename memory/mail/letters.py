@@ -62,7 +62,8 @@ def notify_change(agent: Agent, seq: int, changed: dict[str, object]) -> None:
         _queue(agent, seq, BEFORE)
     if changed.get("steward"):
         _queue(agent, seq, AFTER)
-        changes = AuditEntry.objects.filter(agent_id=agent.pk, at__gt=timezone.now() - timedelta(days=1))
+        since = timezone.now() - timedelta(days=1)
+        changes = AuditEntry.objects.filter(agent_id=agent.pk, operation=Operation.AGENT_CHANGED, at__gt=since)
         is_too_much = changes.filter(detail__changed__has_key="steward").count() > MOST_STEWARDS
         for request in () if is_too_much else requests(agent.pk).values():
             if request.state in OPEN:  # the new steward needs links to the open requests

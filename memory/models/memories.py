@@ -179,7 +179,12 @@ class Memory(models.Model):
             models.CheckConstraint(condition=Q(number__gt=0), name="memory_number_positive"),
         ]
         indexes = [
-            models.Index(fields=["agent", "digest"], condition=_ACTIVE, name="memory_active_digest"),
+            # These are the columns of `counters.duplicates`, in its order: an agent may have very many equal memories.
+            models.Index(
+                fields=["agent", "digest", "category", "scope", "project", "tokens", "kind", "is_instruction"],
+                condition=_ACTIVE,
+                name="memory_active_digest",
+            ),
             models.Index(fields=["agent", "version"], name="memory_by_version"),
             models.Index(
                 fields=["agent", "superseded_by"], condition=Q(superseded_by__isnull=False), name="memory_by_successor"

@@ -2,6 +2,8 @@
 
 from django.db import models
 
+_IS_OPEN = models.Q(ended_at__isnull=True)
+
 
 class RecordedSession(models.Model):
     """A session in which a conversation in one project is recorded. It is not a refinement session."""
@@ -21,7 +23,10 @@ class RecordedSession(models.Model):
         constraints = [models.UniqueConstraint(fields=["agent", "project", "name"], name="recorded_session_once")]
         indexes = [
             models.Index(fields=["agent", "last_at"], name="recorded_session_last"),
-            models.Index(fields=["last_at"], condition=models.Q(ended_at__isnull=True), name="recorded_session_open"),
+            models.Index(fields=["last_at"], condition=_IS_OPEN, name="recorded_session_open"),
+            models.Index(fields=["agent", "name"], name="recorded_session_name"),
+            models.Index(fields=["agent", "project", "last_at"], name="recorded_session_project"),
+            models.Index(fields=["agent", "project", "last_at"], condition=_IS_OPEN, name="recorded_session_current"),
         ]
 
     def __str__(self) -> str:

@@ -8,6 +8,7 @@ values are not guessed.
 from __future__ import annotations
 
 import hashlib
+import secrets
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -240,8 +241,8 @@ def _begun(row: Agent, name: str, project: str, now: datetime) -> RecordedSessio
 def _generated_name(row: Agent, now: datetime) -> str:
     """Make a new name from the current time, such as 20261122-143000. No session has this name yet."""
     plain = f"{now.astimezone(UTC):%Y%m%d-%H%M%S}"
-    taken = set(RecordedSession.objects.filter(agent_id=row.pk, name__startswith=plain).values_list("name", flat=True))
-    names = (plain, *(f"{plain}-{number}" for number in range(2, len(taken) + 2)))
+    names = [plain, *(f"{plain}-{number}" for number in range(2, 50)), f"{plain}-{secrets.token_hex(8)}"]
+    taken = set(RecordedSession.objects.filter(agent_id=row.pk, name__in=names).values_list("name", flat=True))
     return next(name for name in names if name not in taken)
 
 
@@ -294,7 +295,7 @@ def find(agent: Agent, name: str, project: str = "") -> RecordedSession:
     name, project = checked_name(name), checked_project(project)
     mine = RecordedSession.objects.filter(agent_id=agent.pk).order_by("project")
     mine = mine.filter(project=project) if project else mine
-    found = list(mine.filter(name=name) if name else mine.filter(ended_at__isnull=True))
+    found = list((mine.filter(name=name) if name else mine.filter(ended_at__isnull=True))[:SEVERAL])
     if not found:
         raise NotFound("No recorded session has this name." if name else "No recorded session is open.")
     if len(found) == 1:

@@ -19,6 +19,7 @@ from weakref import WeakKeyDictionary
 from django.conf import settings
 from django.db import transaction
 from django.db.models import Count, Sum
+from django.db.models.functions import Length
 
 from audit.bulk import streamed
 from memory.models import Agent, Layer, Memory, Source, Vector, layer_of
@@ -131,7 +132,7 @@ def _edited_here() -> dict[int, _Held | None]:
 
 
 MOST_WHILE_LOCKED = 500  # changed memories; 30,000 take half a minute
-MOST_TOKENS = 100_000  # of these memories
+MOST_BYTES = 50_000  # of these memories with their tags, sealed: a tenth of a second
 
 
 def _hold(agent: Agent) -> _Held:
@@ -165,10 +166,11 @@ def _add_changes(agent: Agent, held: _Held) -> bool:
     appear later.
     """
     changed = Memory.objects.of(agent).filter(version__gt=held.seen)
-    pending, tokens = changed.aggregate(count=Count("pk"), tokens=Sum("tokens", default=0)).values()
+    few = changed.annotate(length=Length("sealed"))[: MOST_WHILE_LOCKED + 1]
+    pending, size = few.aggregate(count=Count("pk"), size=Sum("length", default=0)).values()
     if held.seen and not pending:
         return True
-    is_much = pending > MOST_WHILE_LOCKED or tokens > MOST_TOKENS
+    is_much = pending > MOST_WHILE_LOCKED or size > MOST_BYTES
     if agent.is_locked and is_much and agent.pk not in _edited_here():
         raise Behind(agent)
     silo = Silo.for_agent(agent)

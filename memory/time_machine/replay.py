@@ -6,6 +6,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
+from django.core.exceptions import ValidationError
 from django.db import connection
 from django.db.models import DateTimeField, Max, QuerySet
 
@@ -48,7 +49,8 @@ def _problems_of(agent_id: int) -> Iterator[Problem]:
 def problems(agent: Agent) -> Iterator[Problem]:
     """Yield the problems that are found in the agent's chain, entries, memories, counters, keys and access requests."""
     yield from chain(agent.pk, agent.label)
-    for check in (_signature, _tail, _names, _dates, _states, _counters, _high_water, _keys, _data_key, _access):
+    of_row = (_signature, _tail, _names, _dates, _types)
+    for check in (*of_row, _states, _counters, _high_water, _keys, _data_key, _access):
         yield from tolerant(agent.label, check(agent))
 
 
@@ -106,6 +108,15 @@ def _dates(agent: Agent) -> Iterator[Problem]:
                 dates = rows.exclude(**{field.name: None}).values_list(field.name, flat=True).iterator()
                 if any(date is None for date in dates):
                     yield Problem(agent.label, 0, f"{name}: {field.name} of a row is not a date")
+
+
+def _types(agent: Agent) -> Iterator[Problem]:
+    """Check that every value in the agent's row has a type that requests can use."""
+    for field in agent._meta.concrete_fields:
+        try:
+            field.to_python(getattr(agent, field.attname))
+        except ValidationError:
+            yield Problem(agent.label, 0, f"{field.name} in the agent's row has a wrong type")
 
 
 def _states(agent: Agent) -> Iterator[Problem]:

@@ -97,7 +97,8 @@ def _read(body: bytes, format: str, project: str, most: int) -> tuple[list[Draft
     file = _File(body)
     found = importing.check_file(file, format, project=project, check=file.require_time)
     drafts = list(islice(found.drafts, most + 1))
-    return drafts if len(drafts) + found.done.left_out <= most else None, found.done
+    entries = len(drafts) + found.done.left_out + found.done.discarded
+    return drafts if entries <= most else None, found.done
 
 
 def require_none(agent: Agent) -> None:

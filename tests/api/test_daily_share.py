@@ -21,6 +21,7 @@ from memory.writing import daily_limit, duplicates, operations
 from tests import steps
 from tests.api.calling import Answer, Caller
 from tests.conftest import OPERATOR
+from tests.plans import plans
 from tests.steps import ME, problems
 
 NOW = datetime(2100, 5, 5, 12, tzinfo=UTC)  # after the entries of the fixtures
@@ -180,10 +181,6 @@ def test_the_limit_reads_neither_new_memories_nor_those_that_left_core_before(ol
     """SQLite read 160,000 large memories beneath, or 400,000 new ones: 1.0 to 2.5 seconds under its lock."""
     with CaptureQueriesContext(connection) as captured:
         assert daily_limit._count_at(old, NOW - daily_limit.DAY, 3 * OLD) == OLD
-    plans = []
-    with connection.cursor() as cursor:
-        for each in captured:
-            cursor.execute(f"EXPLAIN QUERY PLAN {each['sql']}")
-            plans.append("\n".join(str(row) for row in cursor.fetchall()))
-    assert "memory_active_created (agent_id=? AND created_at<?)" in plans[1]
-    assert "memory_not_active (agent_id=? AND kind=? AND version>?)" in plans[2]
+    _, active, left = plans(captured)
+    assert "memory_active_created (agent_id=? AND created_at<?)" in active
+    assert "memory_not_active (agent_id=? AND kind=? AND version>?)" in left

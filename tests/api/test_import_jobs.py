@@ -161,6 +161,9 @@ def test_each_size_is_accepted_at_once_or_as_a_job(runtime: Caller, ada: Agent) 
     folder = archive(*[(f"memory/common/technical/{n}.md", b"tea %d" % n) for n in range(501)])
     assert put(runtime, "markdown", folder).status == 202
     queueing.work()
+    for count, status in ((499, 201), (500, 202)):
+        assert send(runtime, b'{"content": "old", "discarded_at": 1}\n' * count + lines(1)).status == status
+    queueing.work()
     lines_alone = archive(("memory/common/technical/1.md", b"tea" + b"\n" * 100_000 + b"tea"))
     assert put(runtime, "markdown", lines_alone).status == 202
 

@@ -1,12 +1,15 @@
 """Recorded sessions: when one begins and ends, and what its memory contains (seed 004, "Session Memory")."""
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from threading import Barrier
 from typing import Any
 
 import pytest
-from django.db import connections
+from django.db import connection, connections
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from memory.errors import AlreadyExists, Invalid, NotFound, NotOpen
 from memory.markdown import sections
@@ -16,6 +19,7 @@ from memory.recording import sessions as recorded_sessions
 from memory.recording.sessions import Outcomes, begin, end_session, tag_of, type_of
 from memory.writing import edits, operations
 from tests.conftest import House
+from tests.plans import plans
 from tests.rules.recordings import of_category, off, sessions, settings, talk, text_of
 from tests.steps import ME, PERSON, fresh, problems, refused, remember, row, says
 
@@ -37,6 +41,19 @@ def test_a_new_session_begins_after_half_an_hour(ada: Agent) -> None:
     assert (first.ended_at is None, first.memory, second.numbers) == (False, 3, [4])
     assert "- Previous: memory 2" in text_of(ada, found.number)
     assert problems(ada) == []
+
+
+@pytest.mark.sqlite
+def test_a_recording_does_not_read_all_sessions_of_the_agent(ada: Agent) -> None:
+    """With 600,000 sessions, a recording in a new project held SQLite's writer for more than a second."""
+    talk(ada)
+    with CaptureQueriesContext(connection) as captured:
+        for name in ("", "monday"):
+            recorded_sessions.current(ada, name, "new", timezone.now())
+        recorded_sessions._generated_name(ada, timezone.now())
+        recorded_sessions.find(ada, "")
+    for plan in plans(captured):
+        assert re.search(r"\(agent_id=\? AND (project|name)=\?|recorded_session_current", plan)
 
 
 def test_a_named_session_ends_after_half_an_hour_and_can_go_on(ada: Agent) -> None:

@@ -14,6 +14,7 @@ from memory.recording import topics
 from memory.recording.topics import Stage, TopicFull, evolve
 from memory.silo.silo import Silo
 from memory.writing import edits, operations
+from tests.plans import plans
 from tests.rules.recordings import of_category, off, settings, talk, text_of
 from tests.steps import ME, PERSON, fresh, last_entry, problems, refused, row, says
 
@@ -88,9 +89,7 @@ def test_topics_are_found_by_the_index_of_categories(ada: Agent) -> None:
     """With another index, SQLite read all memories of the agent under its lock."""
     with CaptureQueriesContext(connection) as captured:
         topics.number_of(ada, "tea", "")
-    with connection.cursor() as cursor:
-        cursor.execute(f"EXPLAIN QUERY PLAN {captured[-1]['sql']}")
-        assert "(agent_id=? AND kind=? AND category=? AND project=?)" in str(cursor.fetchall())
+    assert "(agent_id=? AND kind=? AND category=? AND project=?)" in plans(captured)[-1]
 
 
 def test_the_oldest_stages_and_items_are_replaced_by_their_number(ada: Agent) -> None:

@@ -334,6 +334,15 @@ def test_any_json_detail_verifies(ada: Agent, detail: dict[str, Any]) -> None:
 
 
 @pytest.mark.sqlite
+@pytest.mark.parametrize("column", ["budget_tokens", "quiet_below_tokens", "paused"])
+def test_a_setting_of_a_wrong_type_is_named(column: str, ada: Agent) -> None:
+    sql("PRAGMA ignore_check_constraints = on")
+    sql(f"UPDATE memory_agent SET {column} = 'x' WHERE id = {ada.pk}")
+    sql("PRAGMA ignore_check_constraints = off")
+    assert f"{column} in the agent's row has a wrong type" in {problem.problem for problem in problems(ada)}
+
+
+@pytest.mark.sqlite
 @pytest.mark.parametrize("column", ["discarded_at", "beneath_at", "origin_latest", "redacted_at"])
 def test_a_date_that_is_none_does_not_hide_a_memory(column: str, ada: Agent) -> None:
     """Queries take it as a date, but Python reads no date. The counters can agree with it."""
