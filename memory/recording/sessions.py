@@ -173,7 +173,7 @@ def _duration(time: timedelta) -> str:
 QUIET = timedelta(minutes=30)  # a session is over after this time without an interaction
 READ = 500  # number of memories that are read: the first one of the session, and the newest ones
 READ_TOKENS = 200_000  # of the memories that are read, which takes up to a second
-READ_LOCKED = 50_000  # tokens of the memories that are read while the agent is locked
+READ_LOCKED = 10_000  # tokens of the memories that are read while the agent is locked
 ENDED_AT_ONCE = 2  # an end can take a quarter of a second
 
 
