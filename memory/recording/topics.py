@@ -202,7 +202,7 @@ def _line(field: str, texts: list[str]) -> str:
 
 _MOST, _MOST_BYTES = 1_000, 4_000_000  # topics of a project that are looked through, in a tenth of a second at most
 _LISTED = 20_000  # topics of a project, of which the newest are looked through
-_REFERRING, _REFERRING_BYTES = 50, 40_000  # topics that refer to one session, and their size: a fifth of a second
+_REFERRING, _REFERRING_BYTES = 50, 50_000  # topics that refer to one session, and their size: a fifth of a second
 _CONNECTED = 5  # number of topics that one session connects with a topic
 
 
