@@ -50,8 +50,13 @@ def set_role(tenant_id: int, person_id: int, role: str | None) -> None:
 
 
 def lock_tenants(person_id: int) -> None:
-    """Lock the tenants of a person, until the transaction ends."""
-    for tenant_id in _tenants_of(person_id):
+    """Lock the tenants of a person, and then all their people, until the transaction ends. Between two tenants, no
+    person is locked: otherwise, this and a lock of the second tenant could wait for each other."""
+    tenants = _tenants_of(person_id)
+    list(Tenant.objects.select_for_update(no_key=True).filter(pk__in=tenants).order_by("pk"))
+    people = Membership.objects.filter(tenant__in=tenants).values("person")
+    list(Person.objects.select_for_update(no_key=True).filter(pk__in=people).order_by("pk"))
+    for tenant_id in tenants:
         lock(tenant_id)
 
 

@@ -120,8 +120,7 @@ def _clean(agent: Agent, changed: Collection[str]) -> None:
         agent.memory_path = runs.path_in_roots(agent.memory_path)
     if "vault_path" in changed:
         agent.vault_path = base.resolve_path(agent.vault_path)
-    paths = [name for name in FILES if name in changed]
-    if paths:
+    if paths := [name for name in FILES if name in changed]:
         advisory_lock(_PATHS_LOCK)
     if clash := overlaps.clash(agent, paths):
         raise clash
@@ -133,9 +132,8 @@ def _clean(agent: Agent, changed: Collection[str]) -> None:
 def _wrong_field(agent: Agent) -> str:
     if agent.slug != unicodedata.normalize("NFC", agent.slug).lower() or _mixes_scripts(agent.slug):
         return "slug"
-    if agent.refine_every is not None and not MIN_INTERVAL <= agent.refine_every <= MAX_INTERVAL:
-        return "refine_every"
-    return ""
+    is_wrong = agent.refine_every is not None and not MIN_INTERVAL <= agent.refine_every <= MAX_INTERVAL
+    return "refine_every" if is_wrong else ""
 
 
 def _mixes_scripts(slug: str) -> bool:
@@ -201,22 +199,23 @@ def first_key(agent: Agent, actor: Actor, *, label: str = "") -> str:
 
 
 def _first_key(agent: Agent, actor: Actor, label: str) -> str:
-    with one_snapshot(), edits.locked(agent) as row:
-        roles.lock(row.tenant_id)  # fails if a right or a key has ended since the snapshot: then it begins again
-        in_use = AgentConsentRequired("Only the agent's side can issue a key to a silo that is in use.")
-        used = AgentKey.objects.filter(agent_id=row.pk, last_used_at__isnull=False)
-        if row.claimed_at or used.exists() or Change.objects.filter(agent_id=row.pk).exists():
-            raise in_use
-        if row.audit_seq > MOST_UNUSED:
-            raise Invalid("key", f"cannot be issued after {MOST_UNUSED:,} changes of the agent. Create another agent")
-        # This reads the trail, because SQL can change the rows of AgentKey. A view could hide entries of the trail.
-        entries = AuditEntry.objects.filter(agent_id=row.pk)
-        its_own = entries.filter(actor_kind__in=(ActorKind.AGENT, ActorKind.STEWARD))
-        if its_own.exists() or guards.unexpected() or any(chain(row.pk, row.label)):
-            raise in_use
-        earlier, key = prefixes(row), _issue_key(row, actor, label)
-        end_keys(row, earlier, actor)
-        return key
+    with one_snapshot():
+        # Before the agent, as everywhere. If a right or a key has ended since the snapshot, it fails and begins again.
+        roles.lock(agent.tenant_id)
+        with edits.locked(agent) as row:
+            in_use = AgentConsentRequired("Only the agent's side can issue a key to a silo that is in use.")
+            used = AgentKey.objects.filter(agent_id=row.pk, last_used_at__isnull=False)
+            if row.claimed_at or used.exists() or Change.objects.filter(agent_id=row.pk).exists():
+                raise in_use
+            if row.audit_seq > MOST_UNUSED:
+                raise Invalid("key", f"cannot be issued after {MOST_UNUSED:,} changes. Create another agent")
+            # This reads the trail, because SQL can change the rows of AgentKey. A view could hide entries of the trail.
+            its_own = AuditEntry.objects.filter(agent_id=row.pk, actor_kind__in=(ActorKind.AGENT, ActorKind.STEWARD))
+            if its_own.exists() or guards.unexpected() or any(chain(row.pk, row.label)):
+                raise in_use
+            earlier, key = prefixes(row), _issue_key(row, actor, label)
+            end_keys(row, earlier, actor)
+            return key
 
 
 def revoke_key(agent: Agent, prefix: str, actor: Actor) -> None:
@@ -266,7 +265,8 @@ def lift_suspension(agent: Agent, actor: Actor) -> Agent:
     with edits.locked(agent) as row:
         if not row.keys_suspended:
             raise NotOpen("The keys of this agent are not suspended.")
-        changes = AuditEntry.objects.filter(agent_id=row.pk, at__gt=timezone.now() - timedelta(days=1))
+        since = timezone.now() - timedelta(days=1)
+        changes = AuditEntry.objects.filter(agent_id=row.pk, operation=Operation.AGENT_CHANGED, at__gt=since)
         lifts = changes.filter(detail__changed__has_key="keys_lifted_at").exclude(detail__changed__keys_lifted_at=None)
         if lifts.count() >= MOST_LIFTS:  # the steward gets a letter about each
             raise NotOpen(f"The keys were suspended and lifted {MOST_LIFTS} times in 24 hours. Try again tomorrow.")

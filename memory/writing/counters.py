@@ -121,7 +121,11 @@ def _duplicate_delta(agent: Agent, pairs: Sequence[Pair]) -> int:
     coming = [(after.group, after.tokens) for _, after in pairs if after is not None and after.layer == Layer.CORE]
     if leaving == coming:
         return 0
-    sizes = duplicates(agent, {group.digest for group, _ in leaving + coming})
+    sizes, digests = defaultdict[Group, Counter[int]](Counter), defaultdict[tuple[str, str, str], set[bytes]](set)
+    for group, _ in leaving + coming:
+        digests[group.category, group.scope, group.project].add(group.digest)
+    for (category, scope, project), each in digests.items():
+        sizes |= duplicates(agent, each, category=category, scope=scope, project=project)
     repeated = sum(map(_repeated, sizes.values()))
     for group, tokens in leaving:
         sizes[group][tokens] -= 1
@@ -130,9 +134,10 @@ def _duplicate_delta(agent: Agent, pairs: Sequence[Pair]) -> int:
     return sum(map(_repeated, sizes.values())) - repeated
 
 
-def duplicates(agent: Agent, digests: set[bytes]) -> dict[Group, Counter[int]]:
-    """Find the active core memories with these digests. A group has memories with the same digest, category, scope and
-    project. For each group and each number of tokens, count the memories.
+def duplicates(agent: Agent, digests: set[bytes], **place: str) -> dict[Group, Counter[int]]:
+    """Find the active core memories with these digests in a place: a category, a scope or a project. A group has
+    memories with the same digest, category, scope and project. For each group and each number of tokens, count the
+    memories.
 
     Equal texts can have different numbers of tokens if they were stored with different token counters. The database
     counts, because an agent may have thousands of equal memories.
@@ -140,9 +145,9 @@ def duplicates(agent: Agent, digests: set[bytes]) -> dict[Group, Counter[int]]:
     sizes: dict[Group, Counter[int]] = defaultdict(Counter)
     wanted = Q(digest__among=digests) if len(digests) != 1 else Q(digest=next(iter(digests)))
     is_core = ~Q(kind=Kind.JOURNAL)  # for `kind=Kind.CORE`, SQLite would use another index, and read all core memories
-    equal = Memory.objects.active().filter(wanted, is_core, agent_id=agent.pk, is_instruction=False)
-    for digest, *place, tokens, count in equal.values_list(*_GROUP, "tokens").annotate(Count("pk")).order_by():
-        sizes[Group(bytes(digest), *place)][tokens] = count
+    equal = Memory.objects.active().filter(wanted, is_core, agent_id=agent.pk, is_instruction=False, **place)
+    for digest, *where, tokens, count in equal.values_list(*_GROUP, "tokens").annotate(Count("pk")).order_by():
+        sizes[Group(bytes(digest), *where)][tokens] = count
     return sizes
 
 

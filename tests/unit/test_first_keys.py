@@ -11,13 +11,13 @@ import pytest
 from django.db import connection, transaction
 
 from audit.models import AuditEntry, Change
-from memory.access import tenants
+from memory.access import roles, tenants
 from memory.access.authentication import agent_key, either_key, new_request, prefix_of, request_key
 from memory.agents import lifecycle
 from memory.consent import claims
 from memory.errors import AgentConsentRequired, Invalid, KeyRejected
+from memory.models import Tenant
 from memory.run_log import runs
-from memory.writing import edits
 from refinement import gc
 from tests.api.calling import Caller
 from tests.conftest import OPERATOR, House, drop_guards
@@ -92,22 +92,22 @@ def test_a_first_key_is_issued_while_the_agent_changes(house: House) -> None:
 
 @contextmanager
 def after_the_snapshot(act: Callable[[], object]) -> Iterator[None]:
-    """The first request that is about to lock an agent has taken its snapshot, and waits until `act` is done."""
-    done, locking = list[int](), edits._locking
+    """The first request that is about to lock a tenant has taken its snapshot, and waits until `act` is done."""
+    done, lock = list[int](), roles.lock
 
     def apart() -> None:
         with closing(connection):
             act()
 
-    def locked_late(pk: int) -> Any:
+    def locked_late(pk: int) -> Tenant:
         if not done:
             AuditEntry.objects.exists()  # the snapshot begins
             done.append(1)
             with ThreadPoolExecutor(1) as other:
                 other.submit(apart).result()
-        return locking(pk)
+        return lock(pk)
 
-    with mock.patch.object(edits, "_locking", locked_late):
+    with mock.patch.object(roles, "lock", locked_late):
         yield
     assert done
 

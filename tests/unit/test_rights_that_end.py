@@ -358,6 +358,36 @@ def test_a_form_and_a_new_second_factor_at_once_are_no_deadlock(acme: Tenant, an
     assert webhooks.of(acme).url
 
 
+@pytest.mark.postgresql
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("work", ["first key", "second factor"])
+def test_tenants_are_locked_before_people_and_agents(acme: Tenant, ada: Agent, bob: Agent, work: str) -> None:
+    """In another order, requests for first keys made each removal or deactivation of a person fail."""
+    pat = Person.objects.create_user("pat@acme.test")
+    for tenant in (acme, bob.tenant):
+        join(pat, tenant, Role.OWNER)
+
+    def wait() -> None:
+        with closing(connection), transaction.atomic():
+            if work == "first key":
+                lifecycle.first_key(bob, PERSON)
+            else:
+                memberships.lock_tenants(pat.pk)
+
+    def look() -> None:
+        with closing(connection):  # in this transaction, PostgreSQL would show the same state again and again
+            _wait_for_a_lock()
+
+    with ThreadPoolExecutor(2) as pool:
+        with transaction.atomic():
+            Tenant.objects.select_for_update(no_key=True).get(pk=bob.tenant_id)
+            waiting = pool.submit(wait)
+            pool.submit(look).result()
+            for model, row in ((Agent, bob.pk), (Person, pat.pk)):
+                assert model._default_manager.select_for_update(nowait=True).get(pk=row)
+        waiting.result()
+
+
 def _wait_for_a_lock() -> None:
     """Until another connection to this database waits for a row."""
     waiting = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
