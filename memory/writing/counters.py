@@ -135,7 +135,7 @@ def _duplicate_delta(agent: Agent, pairs: Sequence[Pair]) -> int:
 
 
 def duplicates(agent: Agent, digests: set[bytes], **place: str) -> dict[Group, Counter[int]]:
-    """Find the active core memories with these digests in a place: a category, a scope or a project. A group has
+    """Find the active core memories with these digests. `place` can give their category, scope or project. A group has
     memories with the same digest, category, scope and project. For each group and each number of tokens, count the
     memories.
 

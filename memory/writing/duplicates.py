@@ -20,8 +20,8 @@ from memory.writing import edits
 _GROUP = ("digest", "kind", "category", "scope", "project")
 
 
-# The most memories that one call of `remove` looks at, and their sealed bytes. They keep SQLite's writer for 0.2 s, and
-# for 0.7 s while requests of the same agent use the processors.
+# The most memories that one call of `remove` looks at, and their sealed bytes. With 4,000, SQLite's writer was held for
+# a second, and for up to four seconds while the same agent read much.
 MOST, MOST_BYTES = 1_000, 800_000
 
 
