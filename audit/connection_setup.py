@@ -1,4 +1,5 @@
-"""Prepares each new connection to PostgreSQL for migrations that run while the connection is open."""
+"""Prepares each new connection to PostgreSQL: for migrations that run while the connection is open, and for dates that
+Python does not have."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,11 +9,37 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 from django.dispatch import receiver
 
+from config.unreadable import NO_DATE, NO_SPAN
+
 
 @receiver(connection_created, dispatch_uid="audit.connection_setup.postgresql")
-def _add_wrapper(connection: BaseDatabaseWrapper, **_: Any) -> None:
-    if connection.vendor == "postgresql" and _replan not in connection.execute_wrappers:
+def _prepare(connection: BaseDatabaseWrapper, **_: Any) -> None:
+    if connection.vendor != "postgresql":
+        return
+    if _replan not in connection.execute_wrappers:
         connection.execute_wrappers.append(_replan)
+    _read_any_date(connection.connection.adapters)
+
+
+def _read_any_date(adapters: Any) -> None:
+    """Make reads of `infinity` and the like give a value in place of an error (see `config.unreadable`)."""
+    from psycopg import DataError  # only if PostgreSQL is used
+    from psycopg.types import datetime as types
+
+    def register(name: str, loader: Any, instead: Any) -> None:
+        class Tolerant(loader):  # type: ignore[misc]
+            def load(self, data: Any) -> Any:
+                try:
+                    return super().load(data)
+                except DataError:
+                    return instead
+
+        adapters.register_loader(name, Tolerant)
+
+    register("timestamptz", adapters.get_loader(adapters.types["timestamptz"].oid, 0), NO_DATE)  # Django's own
+    register("timestamp", types.TimestampLoader, NO_DATE.replace(tzinfo=None))  # the beginning of a week
+    register("date", types.DateLoader, NO_DATE.date())
+    register("interval", types.IntervalLoader, NO_SPAN)
 
 
 def _replan(execute: Callable[..., Any], sql: str, params: Any, many: bool, context: dict[str, Any]) -> Any:

@@ -6,11 +6,12 @@ from datetime import datetime, timedelta
 from axes.models import AccessAttempt
 from django.conf import settings
 from django.db.models import DateTimeField, Exists, ExpressionWrapper, F, OuterRef, Q, QuerySet
+from django.db.models.functions import Least
 from django.utils import timezone
 
 from config.deadlines import TOLERANCE
 from memory.accounts import people
-from memory.agents import due_dates
+from memory.agents import due_dates, lifecycle
 from memory.models import Agent, Authenticator, DueReason
 from memory.writing import cooldown, edits
 from refinement import allowance
@@ -132,7 +133,8 @@ def bring_back() -> None:
     Forget codes and failed attempts to sign in that lie in the future, because they lock people out.
     """
     now = timezone.now() + TOLERANCE
-    next_week = ExpressionWrapper(now + F("refine_every") + 2 * due_dates.MAX_SPREAD, DateTimeField())
+    every = Least("refine_every", lifecycle.MAX_INTERVAL)  # SQL can store a million years: no date
+    next_week = ExpressionWrapper(now + every + 2 * due_dates.MAX_SPREAD, DateTimeField())
     far = Q(due_reason__in=(DueReason.MANUAL, DueReason.AGENT), due_at__gt=now)
     far |= Q(due_reason=DueReason.OVER_BUDGET, due_at__gt=now) & ~Q(quiet_until__gt=now)
     far |= Q(due_reason=DueReason.WEEKLY, due_at__gt=next_week)

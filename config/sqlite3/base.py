@@ -1,4 +1,5 @@
-"""Django's connection to SQLite. It adds the SQL function `from_base64`, and waits for the write lock in its own way.
+"""Django's connection to SQLite. It adds the SQL function `from_base64`, reads any value of a date without an error
+(see `config.unreadable`), and waits for the write lock in its own way.
 
 In SQLite itself, the pause of a waiting writer becomes longer after each attempt, up to 0.1 s. Other writers that came
 later can take the lock first. Under load, one write in a hundred takes twenty times as long as a usual write. Here each
@@ -8,10 +9,14 @@ writer waits in the same short steps, with the same timeout.
 import base64
 import sqlite3
 import time
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import OperationalError
-from django.db.backends.sqlite3 import base, features
+from django.db.backends.sqlite3 import base, features, operations
+from django.utils.dateparse import parse_datetime
+
+from config.unreadable import NO_DATE, NO_SPAN
 
 STEP = 0.001  # seconds
 
@@ -19,12 +24,34 @@ STEP = 0.001  # seconds
 sqlite3.register_converter("bool", lambda value: value == b"1" if value in (b"0", b"1") else value)
 
 
+def _date(value: bytes) -> datetime:
+    try:
+        return parse_datetime(value.decode()) or NO_DATE
+    except ValueError:
+        return NO_DATE
+
+
+sqlite3.register_converter("datetime", _date)
+
+
 class DatabaseFeatures(features.DatabaseFeatures):
     max_query_params = 32_766  # since SQLite 3.32; Django assumes the 999 of older versions
 
 
+class DatabaseOperations(operations.DatabaseOperations):
+    def convert_datetimefield_value(self, value: Any, expression: Any, connection: Any) -> Any:
+        is_read = value is None or isinstance(value, datetime)  # an expression has no converter
+        value = value if is_read else _date(str(value).encode())
+        return super().convert_datetimefield_value(value, expression, connection)
+
+    def convert_durationfield_value(self, value: Any, expression: Any, connection: Any) -> timedelta | None:
+        if value is None or isinstance(value, int):
+            return super().convert_durationfield_value(value, expression, connection)
+        return NO_SPAN
+
+
 class DatabaseWrapper(base.DatabaseWrapper):
-    features_class = DatabaseFeatures
+    features_class, ops_class = DatabaseFeatures, DatabaseOperations
     step: float | None = None  # seconds, if this connection waits in longer steps
     patience: float | None = None  # seconds, if this connection waits for less than the timeout (audit/waiting.py)
 

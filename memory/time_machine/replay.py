@@ -7,8 +7,7 @@ from operator import itemgetter
 from typing import Any
 
 from django.core.exceptions import ValidationError
-from django.db import connection
-from django.db.models import DateTimeField, Max, QuerySet
+from django.db.models import DateTimeField, DurationField, Max, QuerySet
 
 from audit import trail
 from audit.bulk import streamed
@@ -19,6 +18,7 @@ from audit.verify import Problem, chain, first_unreadable, tolerant
 from audit.waiting import consistent_reads
 from config import PROGRAM
 from config.keyring import keyring
+from config.unreadable import UNREADABLE
 from memory.access import authority
 from memory.models import Agent, AgentKey, Memory
 from memory.silo.keys import wrapping_key_id
@@ -94,20 +94,20 @@ def _names(agent: Agent) -> Iterator[Problem]:
 
 
 def _dates(agent: Agent) -> Iterator[Problem]:
-    """Check that every date can be read. In SQLite, SQL can store any text in place of a date. Queries see a value
-    there, but Django reads None."""
+    """Check that every date and time span can be read (see `config.unreadable`). For a date that every memory has,
+    `_states` does."""
     tables: dict[str, QuerySet[Any]] = {
         "memory": Memory.objects.of(agent),
         "key": AgentKey.objects.filter(agent_id=agent.pk),
         "request": AccessRequest.objects.filter(agent_id=agent.pk),
         "agent": Agent.objects.filter(pk=agent.pk),
     }
-    for name, rows in tables.items() if connection.vendor == "sqlite" else ():
-        for field in rows.model._meta.fields:
-            if isinstance(field, DateTimeField) and field.null:
-                dates = rows.exclude(**{field.name: None}).values_list(field.name, flat=True).iterator()
-                if any(date is None for date in dates):
-                    yield Problem(agent.label, 0, f"{name}: {field.name} of a row is not a date")
+    for name, rows in tables.items():
+        fields = [field for field in rows.model._meta.fields if isinstance(field, DateTimeField | DurationField)]
+        for field in fields if name == "agent" else [field for field in fields if field.null]:
+            values = rows.exclude(**{field.name: None}).values_list(field.name, flat=True).iterator()
+            if any(value in UNREADABLE for value in values):
+                yield Problem(agent.label, 0, f"{name}: {field.name} of a row is not a date or time span")
 
 
 def _types(agent: Agent) -> Iterator[Problem]:

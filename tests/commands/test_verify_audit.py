@@ -121,7 +121,9 @@ def test_a_value_of_a_wrong_type_is_a_problem_and_other_agents_are_verified(trai
         ran = verify("--all", "--json")
         found = problems(ran)
         assert (found[0]["agent"], found[0]["seq"]) == ("acme/ada", 0)
-        assert any("wrong type or form" in problem["problem"] for problem in found)
+        is_span = column == "refine_every"
+        problem = "is not a date or time span" if is_span else "wrong type or form"
+        assert any(problem in each["problem"] for each in found)
         assert "globex/bob" in {problem["agent"] for problem in found}
         assert (MARKER in ran.out, "zz" in ran.out) == (False, False)
         problems(verify("acme/ada", "--json"))
@@ -132,7 +134,7 @@ def test_a_value_of_a_wrong_type_is_a_problem_and_other_agents_are_verified(trai
 def test_an_agent_whose_row_cannot_be_loaded_is_a_problem(trail: Agent, bob: Agent) -> None:
     tamper(f"UPDATE memory_agent SET due_at = 'infinity' WHERE id = {trail.pk}")
     [problem] = problems(verify("--all", "--json"))
-    assert (problem["agent"], "wrong type or form" in problem["problem"]) == ("acme/ada", True)
+    assert (problem["agent"], "due_at of a row is not a date" in problem["problem"]) == ("acme/ada", True)
     assert problems(verify("acme/ada", "--json")) == [problem]
 
 

@@ -257,15 +257,14 @@ def test_a_name_that_occurs_twice_in_a_detail_is_found(past: Agent) -> None:
 def test_a_time_that_python_cannot_represent_is_found(past: Agent, bob: Agent, at: str) -> None:
     entries(past).filter(seq=2).update(operation="restored")
     sql(f"UPDATE audit_auditentry SET at = '{at}' WHERE agent_id = {past.pk} AND seq = 5")
-    assert [p.seq for p in found(past) if "form" in p.problem] == [5]
-    assert found(past)[0].seq == 2
+    assert {2, 5} <= {problem.seq for problem in found(past)}
     assert problems(bob) == []
 
 
 @pytest.mark.postgresql
 def test_a_memory_with_a_time_that_python_cannot_represent_is_named(past: Agent) -> None:
     sql(f"UPDATE memory_memory SET origin = 'infinity' WHERE agent_id = {past.pk} AND number = 3")
-    assert any(p.problem.startswith("memory 3: ") for p in found(past))
+    assert any(p.problem.startswith("memory 3 differs") for p in found(past))
 
 
 @pytest.mark.postgresql
@@ -344,12 +343,12 @@ def test_a_setting_of_a_wrong_type_is_named(column: str, ada: Agent) -> None:
 
 @pytest.mark.sqlite
 @pytest.mark.parametrize("column", ["discarded_at", "beneath_at", "origin_latest", "redacted_at"])
-def test_a_date_that_is_none_does_not_hide_a_memory(column: str, ada: Agent) -> None:
-    """Queries take it as a date, but Python reads no date. The counters can agree with it."""
+def test_a_text_in_place_of_a_date_does_not_hide_a_memory(column: str, ada: Agent) -> None:
+    """Queries take it as a date. The counters can agree with it."""
     remember(ada, "tea")
     with connection.cursor() as cursor:
         cursor.execute("PRAGMA ignore_check_constraints = on")
         cursor.execute(f"UPDATE memory_memory SET {column} = 'x' WHERE agent_id = %s", [ada.pk])
         cursor.execute("PRAGMA ignore_check_constraints = off")
     Agent.objects.filter(pk=ada.pk).update(**{name: n for name, n in recount(ada).items() if name != "next_number"})
-    assert f"memory: {column} of a row is not a date" in {problem.problem for problem in problems(ada)}
+    assert f"memory: {column} of a row is not a date or time span" in {problem.problem for problem in problems(ada)}

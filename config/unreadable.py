@@ -1,0 +1,13 @@
+"""What is read in place of a date or a time span that Python does not have.
+
+No edit writes such a value, but SQL can: PostgreSQL has `infinity` and the year 20000, and SQLite stores any text as a
+date. Reading one fails no request, also not one about other rows. A signed row is then altered, and `verify_audit`
+names the others.
+"""
+
+from datetime import UTC, datetime, timedelta
+
+# In the past, so nothing is valid until then. No client sends this date.
+NO_DATE = datetime(1900, 1, 1, microsecond=1, tzinfo=UTC)
+NO_SPAN = timedelta(microseconds=1)
+UNREADABLE = NO_DATE, NO_SPAN

@@ -1,0 +1,105 @@
+"""SQL can store dates and time spans that Python does not have. No request about other rows fails, nor a sweep."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+from django.apps import apps
+from django.db import IntegrityError, connection, transaction
+from django.db.models import DateTimeField, DurationField, Max
+from django.utils import timezone
+
+from config.unreadable import NO_DATE, NO_SPAN
+from memory.access import tenants
+from memory.access.authentication import agent_key
+from memory.errors import AuthorityBroken
+from memory.models import Agent, DueReason
+from refinement import tasks
+from refinement.models import Waiting
+from tests.admin.conftest import Enter
+from tests.admin.test_scope import agents as agents
+from tests.admin.test_scope import crawl
+from tests.api.calling import Caller
+from tests.commands.calling import run
+from tests.conftest import House, drop_guards
+from tests.refining import change
+from tests.steps import problems
+from tests.tampering import sql
+
+pytestmark = pytest.mark.database
+SQLITE, POSTGRESQL = pytest.mark.sqlite, pytest.mark.postgresql
+DATES = [pytest.param(value, marks=SQLITE) for value in ("'x'", "5", "x'ff'")]
+DATES += [pytest.param(f"'{value}'", marks=POSTGRESQL) for value in ("infinity", "-infinity", "20000-01-01")]
+SPANS = [pytest.param("'x'", marks=SQLITE), pytest.param("'150000000 years'", marks=POSTGRESQL)]
+
+
+def spoil(value: str, kind: type) -> int:
+    """Put the value into every column of this kind that the database's checks allow, except in the rows of people, who
+    have to sign in. Returns in how many."""
+    drop_guards()
+    spoiled = 0
+    for model in apps.get_models():
+        if model._meta.app_label in ("audit", "memory", "refinement") and model._meta.model_name != "person":
+            for field in model._meta.concrete_fields:
+                if isinstance(field, kind):
+                    try:
+                        with transaction.atomic():
+                            sql(f"UPDATE {model._meta.db_table} SET {field.column} = {value}")
+                            spoiled += 1
+                    except IntegrityError:
+                        pass
+    return spoiled
+
+
+@pytest.fixture(autouse=True)
+def unchecked(db: None) -> Iterator[None]:
+    if connection.vendor == "sqlite":
+        sql("PRAGMA ignore_check_constraints = 1")
+    yield
+    if connection.vendor == "sqlite":
+        sql("PRAGMA ignore_check_constraints = 0")
+
+
+@pytest.mark.parametrize("value", DATES)
+def test_no_page_or_list_fails(value: str, agents: House, enter: Enter) -> None:
+    key, client = tenants.issue_key("acme"), enter("superuser")
+    assert spoil(value, DateTimeField) > 20
+    assert len(crawl(client)) > 40
+    assert Caller(key).get("agents").status == 401  # it reads as revoked
+    sql("UPDATE memory_tenantkey SET revoked_at = NULL")
+    assert Caller(key).get("agents").status == 200
+    assert Agent.objects.aggregate(last=Max("claimed_at"))["last"] == NO_DATE
+
+
+@pytest.mark.parametrize("value", SPANS)
+def test_a_span_fails_no_page_and_no_sweep(value: str, agents: House, enter: Enter) -> None:
+    client = enter("superuser")
+    assert spoil(value, DurationField) > 0
+    assert {agent.refine_every for agent in Agent.objects.all()} == {NO_SPAN}
+    assert len(crawl(client)) > 40
+    tasks.sweep()
+
+
+@pytest.mark.parametrize("column", ["due_at", "quiet_until", "created_at", "last_refined_at"])
+@pytest.mark.parametrize("value", DATES)
+def test_a_sweep_goes_on_and_the_row_can_be_repaired(value: str, column: str, house: House) -> None:
+    change(house.bob, due_at=timezone.now() - timedelta(hours=1), due_reason=DueReason.WEEKLY)
+    sql(f"UPDATE memory_agent SET {column} = {value} WHERE id = {house.ada.pk}")
+    tasks.sweep()
+    assert Waiting.objects.filter(pk=house.bob.pk).exists()
+    sql(f"UPDATE memory_agent SET {column} = {value}, steward = 'eve' WHERE id = {house.ada.pk}")
+    assert f"agent: {column} of a row is not a date or time span" in {each.problem for each in problems(house.ada)}
+    assert problems(house.bob) == []
+    assert run("repair_authority", "acme/ada").code == 0
+    assert agent_key(house.ada_key).agent == house.ada
+
+
+@pytest.mark.parametrize("column", ["claimed_at", "keys_lifted_at", "discard_share_lifted_until"])
+@pytest.mark.parametrize("value", DATES)
+def test_a_signed_date_closes_the_silo_until_it_is_repaired(value: str, column: str, house: House) -> None:
+    sql(f"UPDATE memory_agent SET {column} = {value} WHERE id = {house.ada.pk}")
+    with pytest.raises(AuthorityBroken):
+        agent_key(house.ada_key)
+    assert run("repair_authority", "acme/ada").code == 0
+    assert agent_key(house.ada_key).agent == house.ada
+    assert problems(house.ada) == []
