@@ -24,16 +24,8 @@ from tests.servers import free_port
 
 HERE = Path(__file__).parent
 PYTHON_CLIENT, NODE_CLIENT = "mcp==2.3.0", "@modelcontextprotocol/client@2.4.0"
-SUITE = (
-    "npx",
-    "-y",
-    "-p",
-    "node@22",
-    "-p",
-    "@modelcontextprotocol/conformance@0.2.0-alpha.12",
-    "conformance",
-    "server",
-)
+SUITE = "node@22", "@modelcontextprotocol/conformance@0.2.0-alpha.12"
+NPM_INSTALL = "npm", "install", "--no-fund", "--no-audit", "--prefix"
 REQUIRED = {"2026-07-28": 37, "2025-11-25": 30}  # scenarios for a server
 SECONDS = 180
 # These need no fixture, so the real tools pass them, too.
@@ -124,7 +116,7 @@ def clients(work: Path) -> None:
     ran(str(python / "bin" / "python"), "-m", "pip", "install", "--quiet", PYTHON_CLIENT)
     node.mkdir()
     (node / "client.mjs").write_text((HERE / "client.mjs").read_text())
-    ran("npm", "install", "--no-fund", "--no-audit", "--prefix", str(node), NODE_CLIENT)
+    ran(*NPM_INSTALL, str(node), NODE_CLIENT)
     programs = {
         (str(python / "bin" / "python"), str(HERE / "client.py")): ROOT,
         ("node", str(node / "client.mjs")): node,
@@ -156,10 +148,13 @@ def clients(work: Path) -> None:
 
 def suite(work: Path) -> None:
     """The official test suite: every required scenario with the fixtures, and those without with the real tools."""
+    ran(*NPM_INSTALL, str(work / "conformance"), *SUITE)
+    programs = work / "conformance" / "node_modules" / ".bin"
+    command = str(programs / "node"), str(programs / "conformance"), "server"
     with served(work / "suite", settings="tests.interop.settings") as (_, address):
         for version, count in REQUIRED.items():
             out = work / f"results-{version}"
-            said = ran(*SUITE, "--url", f"{address}/fixtures", "--requirements", version, "-o", str(out))
+            said = ran(*command, "--url", f"{address}/fixtures", "--requirements", version, "-o", str(out))
             summary = said.partition("=== SUMMARY ===")[2].partition("Not scored")
             unscored = set(re.findall(r"[✓✗] (\S+) \(", summary[2]))
             results = {name: mark for mark, name in re.findall(r"([✓✗]) (\S+?): ", summary[0])}
@@ -171,7 +166,7 @@ def suite(work: Path) -> None:
                 )
             print(f"{version}: {count} of {count} required scenarios passed", flush=True)
             for scenario in REAL[version]:
-                ran(*SUITE, "--url", f"{address}/mcp", "--scenario", scenario, "--spec-version", version)
+                ran(*command, "--url", f"{address}/mcp", "--scenario", scenario, "--spec-version", version)
             print(f"{version}: {len(REAL[version])} scenarios without fixtures passed with the real tools", flush=True)
 
 
