@@ -8,10 +8,14 @@ FAILED, USAGE, MODEL = 1, 2, 3  # exit codes of commands: failed; configuration 
 
 
 class DomainError(Exception):
-    """An operation was refused or failed. `code` is for programs, `str(error)` for people."""
+    """An operation was refused or failed. `code` is for programs, `str(error)` for people. An error that has always the
+    same message has it in its class."""
 
-    code = "error"
+    code, message = "error", ""
     exit_code = FAILED  # of a command that ends with this error
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(message or self.message)
 
 
 class ConfigurationError(DomainError):

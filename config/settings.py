@@ -231,7 +231,7 @@ Q_CLUSTER: dict[str, Any] = {
     "save_limit": -1,  # results are logged, not stored
     "poll": 1,
     "guard_cycle": 1,
-    **({"redis": env.with_timeouts(REDIS_URL, 3, 10)} if REDIS_URL else {"orm": "default"}),
+    **({"redis": env.with_timeouts(REDIS_URL, 3, 3)} if REDIS_URL else {"orm": "default"}),
 }
 
 # The admin's colors, as in palimpsest/plain.css. The theme's own colors have too little contrast in dark mode.

@@ -71,16 +71,12 @@ class ContentChanged(MemoryFault):
     """The content of the memory is not the content that the client expects."""
 
     code = "content_changed"
-
-    def __init__(self) -> None:
-        super().__init__("The memory's content has changed. Read it again.")
+    message = "The memory's content has changed. Read it again."
 
 
 class StoreArchived(MemoryFault):
     code = "store_archived"
-
-    def __init__(self) -> None:
-        super().__init__("The memory store is archived: its memories can be read and deleted, but not changed.")
+    message = "The memory store is archived: its memories can be read and deleted, but not changed."
 
 
 class MixedScope(NumbersError):
@@ -126,9 +122,7 @@ _A_PERSON = "Only a person can turn it on."
 
 class MemoryDisabled(MemoryFault):
     code = "memory_disabled"
-
-    def __init__(self) -> None:
-        super().__init__(f"Memory is off for this agent. {_A_PERSON}")
+    message = f"Memory is off for this agent. {_A_PERSON}"
 
 
 class CategoryDisabled(MemoryFault):
@@ -143,9 +137,7 @@ class CategoryDisabled(MemoryFault):
 
 class PersonRequired(MemoryFault):
     code = "persons_only"
-
-    def __init__(self) -> None:
-        super().__init__("Only a person can change memory rules: in the admin, or with the command 'rules'.")
+    message = "Only a person can change memory rules: in the admin, or with the command 'rules'."
 
 
 class NotConfirmed(MemoryFault):
@@ -164,9 +156,7 @@ class SlowSearch(MemoryFault):
     """The phrases of a query take too long to compare."""
 
     code = "slow_search"
-
-    def __init__(self) -> None:
-        super().__init__("The query has too many phrases, or phrases that are too long. Use fewer or shorter ones.")
+    message = "The query has too many phrases, or phrases that are too long. Use fewer or shorter ones."
 
 
 class NotFound(MemoryFault):
@@ -204,13 +194,11 @@ class KeySuspended(KeyRejected):
     """The agent's keys are suspended."""
 
     code = "key_suspended"
-
-    def __init__(self) -> None:
-        super().__init__(
-            "The keys of this agent are suspended. After an owner of the tenant has lifted the suspension, exchange "
-            'the key: POST /api/v1/agent/keys with the body {"exchange": true}. If the silo was claimed, send the '
-            "recovery code of the claim instead of the key, or the code that the steward received by mail."
-        )
+    message = (
+        "The keys of this agent are suspended. After an owner of the tenant has lifted the suspension, exchange "
+        'the key: POST /api/v1/agent/keys with the body {"exchange": true}. If the silo was claimed, send the '
+        "recovery code of the claim instead of the key, or the code that the steward received by mail."
+    )
 
 
 class AuthorityBroken(MemoryFault):
@@ -364,13 +352,11 @@ class MailNotSent(MemoryFault):
     """Mail is printed to the console, so people other than the steward could read a consent link."""
 
     code = "mail_not_sent"
-
-    def __init__(self) -> None:
-        super().__init__(
-            "This agent's steward decides with a link, which the service sends by mail. At present, mail is printed to "
-            "the console, and the operator can read the link there. Ask the operator to set EMAIL_URL, such as "
-            "smtp+tls://USER:PASSWORD@HOST:587."
-        )
+    message = (
+        "This agent's steward decides with a link, which the service sends by mail. At present, mail is printed to "
+        "the console, and the operator can read the link there. Ask the operator to set EMAIL_URL, such as "
+        "smtp+tls://USER:PASSWORD@HOST:587."
+    )
 
 
 class FileFault(MemoryFault):

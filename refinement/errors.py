@@ -23,9 +23,7 @@ class ResultNotKept(RefinementError):
     """The call was repeated with its Idempotency-Key, but its result was too large to be stored."""
 
     code = "result_not_kept"
-
-    def __init__(self) -> None:
-        super().__init__("The call was made before, but its result was too large to keep. Read the session.")
+    message = "The call was made before, but its result was too large to keep. Read the session."
 
 
 class BackingOff(RefinementError):
@@ -52,18 +50,14 @@ class DreamRunning(RefinementError):
     """The agent has a dream that is not over."""
 
     code = "dream_running"
-
-    def __init__(self) -> None:
-        super().__init__("A dream of this agent is not over. Wait for its end, or cancel it.")
+    message = "A dream of this agent is not over. Wait for its end, or cancel it."
 
 
 class DreamOver(RefinementError):
     """The dream has ended, so it cannot be canceled."""
 
     code = "dream_over"
-
-    def __init__(self) -> None:
-        super().__init__("The dream is over. Only a pending or running dream can be canceled.")
+    message = "The dream is over. Only a pending or running dream can be canceled."
 
 
 class UnknownSession(RefinementError):
