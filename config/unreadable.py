@@ -7,7 +7,10 @@ names the others.
 
 from datetime import UTC, datetime, timedelta
 
-# In the past, so nothing is valid until then. No client sends this date.
-NO_DATE = datetime(1900, 1, 1, microsecond=1, tzinfo=UTC)
+NO_DATE = datetime(1900, 1, 1, tzinfo=UTC)  # in the past, so nothing is valid until then
 NO_SPAN = timedelta(microseconds=1)
-UNREADABLE = NO_DATE, NO_SPAN
+
+
+def is_unreadable(value: object) -> bool:
+    """Whether the value was read in place of another. An equal value that a client stored is another object."""
+    return value is NO_DATE or value is NO_SPAN

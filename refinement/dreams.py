@@ -31,7 +31,7 @@ from refinement.llm.base import NoModel
 from refinement.models import Dream, Mode, Outcome, RefinementSession, held
 
 MAX_TOKENS = 2_000_000  # of a memory store; a session can refine less
-MOST_RECORDED = 20_000  # recordings that are looked at, while the agent is locked
+MOST_RECORDED, RECORDED_BYTES = 10_000, 5_000_000  # recordings (sealed) that are read, while the agent is locked
 RECORDED_SHARE = 4  # recordings have at most this part of a batch
 MAX_INSTRUCTIONS = 4_096  # characters
 KEPT = 1_000  # dreams of an agent whose instructions are kept, because a claim deletes them
@@ -224,8 +224,7 @@ def recordings(agent: Agent, dream: Dream) -> list[str]:
     # SQL could put other numbers into the row of a recorded session.
     own = Memory.objects.of(agent).filter(category="user_interaction", is_instruction=False)
     kept = own.kept().exclude(category__in=ledger.left_out(agent))
-    sizes = kept.numbered(numbers).order_by("-number").values_list("number", "tokens")
+    newest = kept.numbered(numbers).order_by("-number").fitting(MOST_RECORDED, RECORDED_BYTES)
     room, silo = ledger.batch_tokens(agent.context_tokens) // RECORDED_SHARE, Silo.for_agent(agent)
-    totals = accumulate(size for _, size in sizes)
-    fit = [number for (number, _), total in zip(sizes, totals, strict=True) if total <= room]
-    return [silo.open(memory).content for memory in kept.numbered(fit).order_by("number")]
+    fit = sum(total <= room for total in accumulate(memory.tokens for memory in newest))
+    return [silo.open(memory).content for memory in reversed(newest[:fit])]

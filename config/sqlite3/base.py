@@ -9,7 +9,7 @@ writer waits in the same short steps, with the same timeout.
 import base64
 import sqlite3
 import time
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.db import OperationalError
@@ -26,8 +26,9 @@ sqlite3.register_converter("bool", lambda value: value == b"1" if value in (b"0"
 
 def _date(value: bytes) -> datetime:
     try:
-        return parse_datetime(value.decode()) or NO_DATE
-    except ValueError:
+        date = parse_datetime(value.decode()) or NO_DATE
+        return date if date.tzinfo is None else date.astimezone(UTC)
+    except (ValueError, OverflowError):
         return NO_DATE
 
 

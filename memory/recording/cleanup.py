@@ -10,7 +10,8 @@ from datetime import datetime, timedelta
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from django.db.models import Count, Exists, OuterRef, Subquery
+from django.db.models import Count, Exists, OuterRef, Subquery, Sum
+from django.db.models.functions import Length
 from django.utils import timezone
 
 from audit.models import ActorKind
@@ -25,6 +26,7 @@ from memory.recording.interactions import DECIDES
 from memory.silo.silo import Silo
 from memory.writing import edits, operations
 
+MOST_BYTES = 20_000_000  # of the sealed memories of one decision: they are read under the lock
 LOOKED_AT = 10_000  # suggestions are chosen from this number of the oldest overdue memories
 OFTEN = 5  # a memory with this number of recalls, or more, counts as often recalled
 LATELY = timedelta(days=30)
@@ -132,6 +134,9 @@ def decide(
     with edits.locked(agent) as row:
         if len(keep) + len(discard) > (limit := _limit(row)):
             raise Invalid("discard", f"and `keep` together can have at most {limit:,} memories (batch_cleanup_limit)")
+        decided = Memory.objects.of(row).numbered(each for each in (*keep, *discard) if 0 < each < 2**63)
+        if decided.aggregate(size=Sum(Length("sealed"), default=0))["size"] > MOST_BYTES:
+            raise Invalid("discard", f"and `keep` together can have at most {MOST_BYTES:,} bytes. Decide on fewer")
         found, _ = _found(row, now, None, is_read=True, numbers=[*keep, *discard])  # all of them would take seconds
         _check({"keep": keep, "discard": discard}, {each.number for each in found}, expect)
         if changed := [each.number for each in found if expect.get(each.number, each.version) != each.version]:

@@ -173,6 +173,7 @@ def _duration(time: timedelta) -> str:
 QUIET = timedelta(minutes=30)  # a session is over after this time without an interaction
 READ = 500  # number of memories that are read: the first one of the session, and the newest ones
 READ_TOKENS = 200_000  # of the memories that are read, which takes up to a second
+READ_BYTES = 5_000_000  # of their rows, which also have tags
 READ_LOCKED = 10_000  # tokens of the memories that are read while the agent is locked
 ENDED_AT_ONCE = 2  # an end can take a quarter of a second
 
@@ -382,12 +383,13 @@ def _recordings(row: Agent, session: RecordedSession, ahead: Ahead) -> list[Quot
     if not row.memory_enabled or "user_interaction" in switches.closed(row):
         return []
     numbers = session.numbers if len(session.numbers) <= READ else [session.numbers[0], *session.numbers[1 - READ :]]
-    memories = Memory.objects.of(row).active().numbered(numbers).filter(category="user_interaction").order_by("number")
-    for memory in reversed(memories):
+    recorded = Memory.objects.of(row).active().numbered(numbers).filter(category="user_interaction")
+    memories = recorded.order_by("-number").fitting(READ, READ_BYTES)
+    for memory in memories:
         all_tokens += memory.tokens
         if (key := (memory.number, memory.version)) not in ahead:
             tokens += memory.tokens
             if all_tokens > READ_TOKENS or (tokens > READ_LOCKED and row.is_locked):
                 break
             ahead[key] = quotable(silo.open(memory).content)
-    return [ahead[key] for each in memories if (key := (each.number, each.version)) in ahead]
+    return [ahead[key] for each in reversed(memories) if (key := (each.number, each.version)) in ahead]

@@ -18,7 +18,7 @@ from audit.verify import Problem, chain, first_unreadable, tolerant
 from audit.waiting import consistent_reads
 from config import PROGRAM
 from config.keyring import keyring
-from config.unreadable import UNREADABLE
+from config.unreadable import is_unreadable
 from memory.access import authority
 from memory.models import Agent, AgentKey, Memory
 from memory.silo.keys import wrapping_key_id
@@ -106,7 +106,7 @@ def _dates(agent: Agent) -> Iterator[Problem]:
         fields = [field for field in rows.model._meta.fields if isinstance(field, DateTimeField | DurationField)]
         for field in fields if name == "agent" else [field for field in fields if field.null]:
             values = rows.exclude(**{field.name: None}).values_list(field.name, flat=True).iterator()
-            if any(value in UNREADABLE for value in values):
+            if any(value is None or is_unreadable(value) for value in values):  # SQLite's '' is read as None
                 yield Problem(agent.label, 0, f"{name}: {field.name} of a row is not a date or time span")
 
 

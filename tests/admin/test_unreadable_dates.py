@@ -28,7 +28,7 @@ from tests.tampering import sql
 
 pytestmark = pytest.mark.database
 SQLITE, POSTGRESQL = pytest.mark.sqlite, pytest.mark.postgresql
-DATES = [pytest.param(value, marks=SQLITE) for value in ("'x'", "5", "x'ff'")]
+DATES = [pytest.param(value, marks=SQLITE) for value in ("'x'", "5", "x'ff'", "'0001-01-01 00:00:00+14:00'")]
 DATES += [pytest.param(f"'{value}'", marks=POSTGRESQL) for value in ("infinity", "-infinity", "20000-01-01")]
 SPANS = [pytest.param("'x'", marks=SQLITE), pytest.param("'150000000 years'", marks=POSTGRESQL)]
 
@@ -71,6 +71,14 @@ def test_no_page_or_list_fails(value: str, agents: House, enter: Enter) -> None:
     assert Agent.objects.aggregate(last=Max("claimed_at"))["last"] == NO_DATE
 
 
+@pytest.mark.parametrize("value", ["'0001-01-01 00:00:00'", "'9999-12-31 23:59:59'"])
+def test_the_first_and_the_last_date_fail_no_page_and_no_sweep(value: str, agents: House, enter: Enter) -> None:
+    client = enter("superuser")
+    assert spoil(value, DateTimeField) > 20
+    assert len(crawl(client)) > 40
+    tasks.sweep()
+
+
 @pytest.mark.parametrize("value", SPANS)
 def test_a_span_fails_no_page_and_no_sweep(value: str, agents: House, enter: Enter) -> None:
     client = enter("superuser")
@@ -92,6 +100,13 @@ def test_a_sweep_goes_on_and_the_row_can_be_repaired(value: str, column: str, ho
     assert problems(house.bob) == []
     assert run("repair_authority", "acme/ada").code == 0
     assert agent_key(house.ada_key).agent == house.ada
+
+
+def test_an_equal_date_of_a_client_is_no_problem(house: House) -> None:
+    key = Caller(house.ada_key)
+    assert key.patch("agent", {"discard_share_lifted_until": NO_DATE.isoformat()}).status == 200
+    assert Agent.objects.get(pk=house.ada.pk).discard_share_lifted_until == NO_DATE
+    assert problems(house.ada) == []
 
 
 @pytest.mark.parametrize("column", ["claimed_at", "keys_lifted_at", "discard_share_lifted_until"])

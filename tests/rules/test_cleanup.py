@@ -268,6 +268,10 @@ def test_a_decision_reads_no_content_and_only_its_own_memories(ada: Agent, monke
     with refused(ada, errors.Invalid) as caught:
         decide(ada, numbers, [], ME)
     assert (opened, "batch_cleanup_limit" in str(caught.value)) == (numbers[:1], True)
+    monkeypatch.setattr(cleanup, "MOST_BYTES", 10)  # long tags are read, too
+    with refused(ada, errors.Invalid) as caught:
+        decide(ada, [], numbers[:2], ME)
+    assert (opened, " 10 bytes" in str(caught.value)) == (numbers[:1], True)
 
 
 def test_only_the_agents_side_decides(ada: Agent) -> None:

@@ -138,6 +138,10 @@ def test_little_is_read_while_the_agent_is_locked(ada: Agent, monkeypatch: pytes
     monkeypatch.setattr(recorded_sessions, "READ_LOCKED", sum(tokens[1:]))
     with edits.locked(fresh(ada)) as row:
         assert len(recorded_sessions._recordings(row, sessions(ada)[0], {})) == 2
+    monkeypatch.setattr(recorded_sessions, "READ_BYTES", 1)  # long tags have no tokens
+    with edits.locked(fresh(ada)) as row:
+        assert len(recorded_sessions._recordings(row, sessions(ada)[0], {})) == 1
+    monkeypatch.undo()
     monkeypatch.setattr(recorded_sessions, "READ_LOCKED", 0)
     assert "- Interactions: 3" in end_and_read(ada)["Session Overview"]
 

@@ -346,6 +346,10 @@ def test_recordings_have_a_part_of_a_batch(ada: Agent, settings: Any, monkeypatc
     found = dream(ada, new(ada, a="tea"), recorded=recorded)
     settings.BATCH_TOKENS = 4 * 120
     assert ["kettle" in each for each in dreams.recordings(fresh(ada), found)] == [True]
+    settings.BATCH_TOKENS = 32_000
+    assert len(dreams.recordings(fresh(ada), found)) == 3
+    monkeypatch.setattr(dreams, "RECORDED_BYTES", 100)  # long tags have no tokens
+    assert ["kettle" in each for each in dreams.recordings(fresh(ada), found)] == [True]
     monkeypatch.setattr(dreams, "MOST_RECORDED", 0)  # they are read while the agent is locked
     assert dreams.recordings(fresh(ada), found) == []
 

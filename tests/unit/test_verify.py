@@ -342,13 +342,14 @@ def test_a_setting_of_a_wrong_type_is_named(column: str, ada: Agent) -> None:
 
 
 @pytest.mark.sqlite
+@pytest.mark.parametrize("text", ["x", ""])
 @pytest.mark.parametrize("column", ["discarded_at", "beneath_at", "origin_latest", "redacted_at"])
-def test_a_text_in_place_of_a_date_does_not_hide_a_memory(column: str, ada: Agent) -> None:
+def test_a_text_in_place_of_a_date_does_not_hide_a_memory(column: str, text: str, ada: Agent) -> None:
     """Queries take it as a date. The counters can agree with it."""
     remember(ada, "tea")
     with connection.cursor() as cursor:
         cursor.execute("PRAGMA ignore_check_constraints = on")
-        cursor.execute(f"UPDATE memory_memory SET {column} = 'x' WHERE agent_id = %s", [ada.pk])
+        cursor.execute(f"UPDATE memory_memory SET {column} = '{text}' WHERE agent_id = %s", [ada.pk])
         cursor.execute("PRAGMA ignore_check_constraints = off")
     Agent.objects.filter(pk=ada.pk).update(**{name: n for name, n in recount(ada).items() if name != "next_number"})
     assert f"memory: {column} of a row is not a date or time span" in {problem.problem for problem in problems(ada)}
