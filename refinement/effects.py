@@ -24,7 +24,7 @@ from memory.policy import switches, tokens
 from memory.policy.validation import parse_moment
 from memory.search import lineages
 from memory.search.cache import reader
-from memory.search.selection import Filters
+from memory.search.selection import LOCKED_SECONDS, Filters
 from memory.search.words import nfkc
 from memory.silo.silo import Silo
 from memory.writing import counters, edits, operations, stores
@@ -112,7 +112,7 @@ def _search(call: CallContext, wanted: tools.SearchMemories) -> None:
     layers = (wanted.kind,) if wanted.kind else ()
     filters = Filters(layers=layers, since=since, until=until, without=ledger.left_out(call.agent))
     with reader(call.agent) as index:
-        found = lineages.find(index, wanted.query, filters, limit=wanted.limit)
+        found = lineages.find(index, wanted.query, filters, seconds=LOCKED_SECONDS, limit=wanted.limit)
         hits = lineages.with_successors(index, found, filters, wanted.limit)
         searched_since = index.searched_since
     call.answer = {"found": _show(call, [hit.number for hit in hits])}

@@ -1,5 +1,6 @@
 """Search in all layers. A lineage is a merged memory and its sources, or a memory and its earlier texts."""
 
+import time
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
@@ -7,15 +8,17 @@ from typing import Any
 
 from memory.search.index import Hit, Index
 from memory.search.query import Query, parse
-from memory.search.selection import Filters
+from memory.search.selection import MOST_SECONDS, Filters
 
 # A successor that has this share of a memory's words says the same. In honest merges, the median is 0.82.
 SAME = 0.8
 
 
-def find(index: Index, query: str | Query, filters: Filters, **options: Any) -> list[Hit]:
-    """Search an index. If a quoted phrase matches nothing, search for its words."""
-    parsed = parse(query) if isinstance(query, str) else query
+def find(
+    index: Index, query: str | Query, filters: Filters, *, seconds: float = MOST_SECONDS, **options: Any
+) -> list[Hit]:
+    """Search an index. If a quoted phrase matches nothing, search for its words. Both have `seconds` of CPU time."""
+    parsed = replace(parse(query) if isinstance(query, str) else query, until=time.thread_time() + seconds)
     hits = index.search(parsed, filters, **options)
     if not hits and parsed.phrases:
         parsed = replace(parsed, text=" ".join((parsed.text, *parsed.phrases)), phrases=())

@@ -1,7 +1,7 @@
 """Parse a search query. Every string is a valid query: text that is not an operator is taken literally."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 # At most this many characters of a query are used. A longer query is pasted text, and its beginning is enough.
 QUERY_LIMIT = 16_384
@@ -23,13 +23,14 @@ _PIECE = re.compile(
 @dataclass(frozen=True, slots=True)
 class Query:
     """The parts of a query. `text` has the words for ranking. A memory must have all `phrases` and `tags`, and must not
-    have anything from `without` and `without_tags`."""
+    have anything from `without` and `without_tags`. `until` is the CPU time of the thread at which a search ends."""
 
     text: str
     phrases: tuple[str, ...]
     without: tuple[str, ...]
     tags: tuple[str, ...]
     without_tags: tuple[str, ...]
+    until: float | None = field(default=None, compare=False)
 
     @property
     def restricts(self) -> bool:
@@ -43,7 +44,8 @@ def parse(query: str) -> Query:
         quoted, plain = piece["quoted"], piece["plain"]
         parts[_kind(piece)].append(plain if quoted is None else quoted)
     text = " ".join(parts.pop("text"))
-    return Query(text, **{kind: tuple(dict.fromkeys(found))[:MOST] for kind, found in parts.items()})
+    phrases, without, tags, without_tags = (tuple(dict.fromkeys(found))[:MOST] for found in parts.values())
+    return Query(text, phrases, without, tags, without_tags)
 
 
 def _kind(piece: re.Match[str]) -> str:

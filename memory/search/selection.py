@@ -17,7 +17,7 @@ from memory.search.query import Query
 from memory.search.vocabulary import Vocabulary
 from memory.search.words import is_cjk, name_key, split
 
-MOST_SECONDS = 1.0  # of CPU time, for a query with phrases: a session searches while the agent is locked
+MOST_SECONDS, LOCKED_SECONDS = 1.0, 0.4  # of CPU time, for a query with phrases; a session has locked the agent
 
 Item = TypeVar("Item")
 Phrase = Sequence[frozenset[int]]  # for each word of the phrase, the terms that the word can mean
@@ -92,7 +92,7 @@ def select(holdings: Holdings, query: Query, filters: Filters, ranked: Iterable[
     `ranked` can have the terms that are used for ranking. Memories that have none of these terms can be missing in the
     result. Raises SlowSearch.
     """
-    until = time.thread_time() + MOST_SECONDS
+    until = time.thread_time() + MOST_SECONDS if query.until is None else query.until
     phrases, without = (_phrases(holdings.vocabulary, texts, until) for texts in (query.phrases, query.without))
     if not (query.restricts or filters.any()):
         return None

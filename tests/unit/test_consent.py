@@ -8,7 +8,7 @@ import pytest
 from django.utils import timezone
 
 from audit.consent import Person, Scope, same_address
-from audit.models import AccessRequest, AuditEntry
+from audit.models import AccessRequest, AuditEntry, Change
 from audit.trail import Actor
 from memory import errors
 from memory.agents import lifecycle
@@ -116,8 +116,34 @@ def test_a_read_takes_few_queries_although_the_memories_are_from_many_entries(
         remember(agent, f"salt {each}")
     number = granted(agent)
     read(agent, number, 1)
-    with django_assert_max_num_queries(24):
+    with django_assert_max_num_queries(26):
         assert len(read(agent, number, *numbers)) == 30
+
+
+def test_a_read_checks_large_entries_before_the_lock(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    number, check, looked = granted(agent), granted_reads._snapshots, []
+
+    def checked(agent_id: int, wanted: Any) -> Any:
+        looked.append(len(wanted))
+        return check(agent_id, wanted)
+
+    monkeypatch.setattr(granted_reads, "_snapshots", checked)
+    assert (read(agent, number, 1), looked) == (["tea"], [1, 0])
+
+
+def test_an_entry_that_changes_between_its_check_and_the_lock_is_checked_again(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number, ahead = granted(agent), granted_reads._ahead
+    drop_guards()
+
+    def then_altered(*given: Any) -> Any:
+        found = ahead(*given)
+        Change.objects.filter(agent_id=agent.pk, number=1).update(after=b"other")
+        return found
+
+    monkeypatch.setattr(granted_reads, "_ahead", then_altered)
+    assert read(agent, number, 1) == []
 
 
 @pytest.mark.parametrize("what", ["entry", "all"])

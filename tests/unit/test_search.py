@@ -1,17 +1,19 @@
 """The query language, and the order of results."""
 
 import pickle
+import time
 import tracemalloc
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
 from memory.errors import SlowSearch
-from memory.search import holdings, ranking, selection, words
+from memory.search import holdings, lineages, ranking, selection, words
 from memory.search.holdings import Document
 from memory.search.index import MOST_WORK, WORD_LIMIT, Index
 from memory.search.query import QUERY_LIMIT, Query, parse
-from memory.search.selection import Filters
+from memory.search.selection import EVERYTHING, Filters
 from memory.search.words import split, split_any
 
 BEGINNING = datetime(2024, 1, 1, tzinfo=UTC)
@@ -274,6 +276,24 @@ def test_phrases_that_take_too_long_to_compare_are_refused(monkeypatch: pytest.M
         with pytest.raises(SlowSearch):
             numbers(index, query)
     assert numbers(index, "red car") == [1, 2]
+
+
+def test_a_search_for_the_words_of_a_phrase_has_what_is_left_of_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    index, search, ends = index_of("red car", "blue boat"), Index.search, []
+
+    def searched(self: Index, query: Any, *given: Any, **more: Any) -> Any:
+        ends.append(query.until)
+        return search(self, query, *given, **more)
+
+    monkeypatch.setattr(Index, "search", searched)
+    began = time.thread_time()
+    assert [hit.number for hit in lineages.find(index, '"car red"', EVERYTHING, seconds=7, limit=9)] == [1]
+    assert (len(ends), len(set(ends))) == (2, 1)
+    assert began + 7 <= ends[0] <= time.thread_time() + 7
+    with pytest.raises(SlowSearch):
+        lineages.find(index, '"red car"', EVERYTHING, seconds=-1, limit=9)
 
 
 def test_a_long_series_of_combining_marks_is_cut_before_it_is_normalized() -> None:
