@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from axes.models import AccessAttempt
 from django.conf import settings
 from django.db.models import DateTimeField, Exists, ExpressionWrapper, F, OuterRef, Q, QuerySet
-from django.db.models.functions import Least
+from django.db.models.functions import Greatest, Least
 from django.utils import timezone
 
 from config.deadlines import TOLERANCE
@@ -133,7 +133,7 @@ def bring_back() -> None:
     Forget codes and failed attempts to sign in that lie in the future, because they lock people out.
     """
     now = timezone.now() + TOLERANCE
-    every = Least("refine_every", lifecycle.MAX_INTERVAL)  # SQL can store a million years: no date
+    every = Greatest(Least("refine_every", lifecycle.MAX_INTERVAL), timedelta())  # SQL can store a million years
     next_week = ExpressionWrapper(now + every + 2 * due_dates.MAX_SPREAD, DateTimeField())
     far = Q(due_reason__in=(DueReason.MANUAL, DueReason.AGENT), due_at__gt=now)
     far |= Q(due_reason=DueReason.OVER_BUDGET, due_at__gt=now) & ~Q(quiet_until__gt=now)

@@ -7,7 +7,6 @@ writer waits in the same short steps, with the same timeout.
 """
 
 import base64
-import sqlite3
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -20,34 +19,24 @@ from config.unreadable import NO_DATE, NO_SPAN
 
 STEP = 0.001  # seconds
 
-# Django reads all values except 1 as False. Here, others stay as they are. So the signature of their row is wrong.
-sqlite3.register_converter("bool", lambda value: value == b"1" if value in (b"0", b"1") else value)
-
-
-def _date(value: bytes) -> datetime:
-    try:
-        date = parse_datetime(value.decode()) or NO_DATE
-        return date if date.tzinfo is None else date.astimezone(UTC)
-    except (ValueError, OverflowError):
-        return NO_DATE
-
-
-sqlite3.register_converter("datetime", _date)
-
 
 class DatabaseFeatures(features.DatabaseFeatures):
     max_query_params = 32_766  # since SQLite 3.32; Django assumes the 999 of older versions
 
 
 class DatabaseOperations(operations.DatabaseOperations):
-    def convert_datetimefield_value(self, value: Any, expression: Any, connection: Any) -> Any:
-        is_read = value is None or isinstance(value, datetime)  # an expression has no converter
-        value = value if is_read else _date(str(value).encode())
-        return super().convert_datetimefield_value(value, expression, connection)
+    def convert_datetimefield_value(self, value: Any, *_: Any) -> datetime | None:
+        if value is None:
+            return None
+        try:
+            date = parse_datetime(value)
+            return NO_DATE if date is None else date.replace(tzinfo=date.tzinfo or UTC).astimezone(UTC)
+        except (TypeError, ValueError, OverflowError):
+            return NO_DATE
 
-    def convert_durationfield_value(self, value: Any, expression: Any, connection: Any) -> timedelta | None:
+    def convert_durationfield_value(self, value: Any, *_: Any) -> timedelta | None:
         if value is None or isinstance(value, int):
-            return super().convert_durationfield_value(value, expression, connection)
+            return None if value is None else timedelta(microseconds=value)
         return NO_SPAN
 
 
@@ -55,6 +44,10 @@ class DatabaseWrapper(base.DatabaseWrapper):
     features_class, ops_class = DatabaseFeatures, DatabaseOperations
     step: float | None = None  # seconds, if this connection waits in longer steps
     patience: float | None = None  # seconds, if this connection waits for less than the timeout (audit/waiting.py)
+
+    def get_connection_params(self) -> dict[str, Any]:
+        """The values stay as they are in the database. The fields convert them, so also those of wrong types."""
+        return super().get_connection_params() | {"detect_types": 0}
 
     def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
         connection = super().get_new_connection(conn_params)

@@ -28,9 +28,11 @@ from tests.tampering import sql
 
 pytestmark = pytest.mark.database
 SQLITE, POSTGRESQL = pytest.mark.sqlite, pytest.mark.postgresql
-DATES = [pytest.param(value, marks=SQLITE) for value in ("'x'", "5", "x'ff'", "'0001-01-01 00:00:00+14:00'")]
+DATES = [pytest.param(value, marks=SQLITE) for value in ("'x'", "''", "5", "x'ff'", "'0001-01-01 00:00:00+14:00'")]
 DATES += [pytest.param(f"'{value}'", marks=POSTGRESQL) for value in ("infinity", "-infinity", "20000-01-01")]
 SPANS = [pytest.param("'x'", marks=SQLITE), pytest.param("'150000000 years'", marks=POSTGRESQL)]
+LONG = [pytest.param(value, marks=SQLITE) for value in ("9000000000000000000", "-9000000000000000000")]
+LONG += [pytest.param(value, marks=POSTGRESQL) for value in ("'290000 years'", "'-200000 years'")]
 
 
 def spoil(value: str, kind: type) -> int:
@@ -84,6 +86,14 @@ def test_a_span_fails_no_page_and_no_sweep(value: str, agents: House, enter: Ent
     client = enter("superuser")
     assert spoil(value, DurationField) > 0
     assert {agent.refine_every for agent in Agent.objects.all()} == {NO_SPAN}
+    assert len(crawl(client)) > 40
+    tasks.sweep()
+
+
+@pytest.mark.parametrize("value", LONG)
+def test_a_long_span_fails_no_page_and_no_sweep(value: str, agents: House, enter: Enter) -> None:
+    client = enter("superuser")
+    assert spoil(value, DurationField) > 0
     assert len(crawl(client)) > 40
     tasks.sweep()
 

@@ -171,6 +171,16 @@ def test_a_row_with_an_older_signature_is_not_signed_again(filled: House, folder
     assert rotate().out.startswith("2 keys rewrapped")
 
 
+def test_an_erased_agent_does_not_keep_others_from_a_new_audit_key(filled: House, folder: Path) -> None:
+    number = requests.ask_erasure(filled.ada, steps.PERSON, reason="ticket 17").number
+    erasure.erase(steps.fresh(filled.ada), number, steps.ME)
+    keyfiles.prepend_key(folder, "audit")
+    forget_keys()
+    assert run("rotate_audit_key").code == 0
+    signed_with = set(Agent.objects.values_list("authority_key_id", flat=True))
+    assert (signed_with, run("verify_audit", "--all").code) == ({keyring().audit[0].id}, 0)
+
+
 def test_an_altered_key_stops_the_rotation_and_is_named(filled: House) -> None:
     add_key()
     wrapped = bytes(steps.fresh(filled.ada).wrapped_key)

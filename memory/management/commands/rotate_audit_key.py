@@ -4,11 +4,11 @@ from typing import Any
 
 from config.commandline import Task
 from config.commandline.progress import progress
-from config.errors import FAILED
+from config.errors import FAILED, DomainError
 from config.keyring import keyring
 from memory.access import authority
 from memory.agents import repair
-from memory.errors import AuthorityBroken, MemoryFault
+from memory.errors import AuthorityBroken
 from memory.models import Agent
 from memory.writing import edits
 
@@ -32,7 +32,7 @@ class Command(Task):
                             raise AuthorityBroken(row.label)
                         authority.sign(row)
                         row.save(update_fields=authority.SIGNATURE)
-                except MemoryFault as error:
+                except DomainError as error:
                     refused += 1
                     self.say(f"error: {error}")
                 advance(1)
