@@ -29,8 +29,6 @@ from memory.search.index import Index
 from memory.search.own_words import own_text
 from memory.silo.silo import Silo
 
-_BYTES_PER_MB = 1_000_000
-
 
 @dataclass(slots=True)
 class _Held:
@@ -209,8 +207,7 @@ def _add_vectors(agent: Agent, held: _Held, embedder: str) -> None:
 def _document(silo: Silo, row: Any) -> Document:
     opened = silo.open(row)
     text, where = own_text(opened.content, row.category), (layer_of(row._asdict()), row.category, row.project)
-    is_notice = row.source == Source.SYSTEM
-    others = (is_notice, row.superseded_by, short(row.digest))
+    others = (row.source == Source.SYSTEM, row.superseded_by, short(row.digest))
     return Document(row.number, text, opened.tags, row.origin, *where, *others)
 
 
@@ -223,8 +220,6 @@ _ROWS = 2_000  # the rows that are loaded at the same time
 
 def _limit_size() -> None:
     with _lock:
-        while (
-            len(_held) > 1
-            and sum(h.index.bytes_used for h in _held.values()) > settings.SEARCH_CACHE_MB * _BYTES_PER_MB
-        ):
+        most = settings.SEARCH_CACHE_MB * 1_000_000
+        while len(_held) > 1 and sum(each.index.bytes_used for each in _held.values()) > most:
             _held.popitem(last=False)

@@ -45,11 +45,8 @@ class Context:
 
     def as_text(self) -> str:
         """Return the block as text for a prompt."""
-        parts = []
-        if self.core:
-            parts.append("\n".join(["# What you remember", *(line(*each) for each in self.core)]))
-        if self.journal:
-            parts.append("\n".join(["# Your last days", *(line(*each) for each in self.journal)]))
+        lists = {"# What you remember": self.core, "# Your last days": self.journal}
+        parts = ["\n".join([title, *(line(*each) for each in found)]) for title, found in lists.items() if found]
         if self.left_out:
             parts.append(left_out(self.left_out, self.left_out_tokens))
         if self.beneath:

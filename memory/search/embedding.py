@@ -153,10 +153,9 @@ def late() -> QuerySet[Agent]:
     last turn was longest ago."""
     rows, now = Embedding.objects.filter(agent_id=OuterRef("pk")), timezone.now()
     mine = Case(When(embedder="", then=Value(settings.EMBEDDER)), default=F("embedder"))
-    agents = Agent.objects.annotate(mine=mine, row=Subquery(rows.values("embedder")))
     until = Coalesce(Subquery(rows.values("taken_until")), F("created_at"))
-    agents = agents.annotate(done=Subquery(rows.values("version")), until=until)
-    agents = agents.annotate(wait=Subquery(rows.values("wait_until")))
+    agents = Agent.objects.annotate(mine=mine, until=until, row=Subquery(rows.values("embedder")))
+    agents = agents.annotate(done=Subquery(rows.values("version")), wait=Subquery(rows.values("wait_until")))
     agents = agents.filter(memory_enabled=True).exclude(wrapped_key=b"").exclude(mine__in=("", NONE))
     incomplete = Q(row=None) | ~Q(row=F("mine")) | Q(done__lt=F("audit_seq")) | ~Q(former_embedder="")
     return agents.filter(incomplete, Q(wait=None) | ~_is_near("wait", now)).order_by("until", "pk")
@@ -291,8 +290,7 @@ def next_batch(agent: Agent, row: Embedding, most: int) -> Batch | None:
         if right.get(memory.number) != digest:
             if len(texts) == most or characters >= BATCH_CHARACTERS:
                 break
-            text = own_text(silo.open(memory).content, memory.category)[:TEXT_CHARACTERS].strip()
-            if text:
+            if text := own_text(silo.open(memory).content, memory.category)[:TEXT_CHARACTERS].strip():
                 texts[memory.number], digests[memory.number] = text, digest
                 characters += len(text)
         last = memory.version, memory.number

@@ -5,8 +5,7 @@ import gc
 from array import array
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -58,13 +57,6 @@ def packed(terms: Iterable[int]) -> bytes:
     return array("I", terms).tobytes()
 
 
-def _words(document: Document) -> list[str]:
-    words = split(document.text)
-    for tag in document.tags:
-        words += [BETWEEN, *split(tag)]
-    return words
-
-
 def holds_run(held: bytes, sought: bytes) -> bool:
     """Return whether the terms in `sought` occur directly one after another in `held`."""
     place = held.find(sought)
@@ -92,13 +84,6 @@ class Holding:
         return array("I", self.packed)
 
 
-def _holding(document: Document, held: bytes) -> Holding:
-    tags = tuple(map(name_key, document.tags)) if document.tags else ()
-    where = (document.layer, document.category, document.project)
-    others = (document.is_notice, document.superseded_by)
-    return Holding(held, tags, document.origin, *where, *others)
-
-
 def _tag_bytes(tags: tuple[str, ...]) -> int:
     return sum(_PER_TAG + _PER_TAG_CHARACTER * len(tag) for tag in tags)
 
@@ -106,19 +91,6 @@ def _tag_bytes(tags: tuple[str, ...]) -> int:
 def _fingerprint(document: Document) -> int:
     """Return a hash of the exact text and tags. The hash is valid only in this process."""
     return hash((document.text, document.tags))
-
-
-@contextmanager
-def _collection_paused() -> Iterator[None]:
-    """Pause garbage collection while an index is filled. Garbage collection would find nothing, but would take a fifth
-    of the filling time."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 class Holdings:
@@ -151,7 +123,10 @@ class Holdings:
         documents are in ascending order of their numbers."""
         batch: dict[int, Document] = {}
         characters = 0
-        with _collection_paused():
+        # Garbage collection would find nothing, but would take a fifth of the time.
+        was_enabled = gc.isenabled()
+        gc.disable()
+        try:
             for document in documents:
                 batch[document.number] = document
                 characters += len(document.text) + sum(map(len, document.tags))
@@ -159,6 +134,9 @@ class Holdings:
                     self._add(batch)
                     batch, characters = {}, 0
             self._add(batch)
+        finally:
+            if was_enabled:
+                gc.enable()
 
     def _add(self, batch: dict[int, Document]) -> None:
         for number in batch.keys() & self.by_number.keys():
@@ -169,28 +147,30 @@ class Holdings:
         words: list[str] = []
         ends = []
         for document in batch.values():
-            words += _words(document)
+            words += split(document.text)
+            for tag in document.tags:
+                words += [BETWEEN, *split(tag)]
             ends.append(len(words))
         terms = list(map(self.vocabulary.__getitem__, words))
         all_packed = packed(terms)
         start = 0
         for document, end in zip(batch.values(), ends, strict=True):
             self._list(document.number, terms[start:end])
-            own = all_packed[start * TERM_BYTES : end * TERM_BYTES]
-            self._hold(document, own)
+            self._hold(document, all_packed[start * TERM_BYTES : end * TERM_BYTES])
             start = end
         self._positions += len(terms)
 
     def _hold(self, document: Document, held: bytes) -> None:
         self._release(document.number)
-        holding = self.by_number[document.number] = _holding(document, held)
+        tags, place = tuple(map(name_key, document.tags)), (document.layer, document.category, document.project)
+        others = document.is_notice, document.superseded_by
+        self.by_number[document.number] = Holding(held, tags, document.origin, *place, *others)
         self.fingerprints.extend([0] * (document.number + 1 - len(self.fingerprints)))
         self.fingerprints[document.number] = _fingerprint(document)
         if document.digest:
             self.digests.extend([0] * (document.number + 1 - len(self.digests)))
             self.digests[document.number] = document.digest
-        if holding.tags:
-            self._tag_bytes += _tag_bytes(holding.tags)
+        self._tag_bytes += _tag_bytes(tags)
         if document.superseded_by is not None:
             self.sources.setdefault(document.superseded_by, set()).add(document.number)
 
@@ -262,9 +242,7 @@ class Holdings:
         if len(stop_terms) <= _FEW:
             for term in stop_terms:
                 sought = packed((term,))
-                found[term] += (
-                    number for number, holding in self.by_number.items() if holds_run(holding.packed, sought)
-                )
+                found[term] += (number for number, its in self.by_number.items() if holds_run(its.packed, sought))
         else:
             for number, holding in self.by_number.items():
                 for term in stop_terms.intersection(holding.terms):

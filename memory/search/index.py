@@ -2,10 +2,10 @@
 
 from array import array
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import datetime
 from heapq import nsmallest
 from itertools import accumulate
+from typing import NamedTuple
 
 from memory.models import Layer
 from memory.search.holdings import Holdings
@@ -28,8 +28,7 @@ _LOOK_WITH_VECTORS = 200
 _SPARE = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Hit:
+class Hit(NamedTuple):
     """A result. `successor` is the memory that superseded it. If `is_match` is false, the query did not find it, and it
     is a result only because it is a successor."""
 

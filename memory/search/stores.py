@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import models
 from django.db.models import F, Func, Max, Min, Value
@@ -49,9 +49,8 @@ def items(agent: Agent, memories: Sequence[Memory], *, is_full: bool) -> list[It
     switches.require_on(agent)
     switches.require_readable(agent, memories)
     rows = StoreVersion.objects.filter(agent_id=agent.pk, number__among=[memory.number for memory in memories])
-    rows = rows.filter(
-        seq__lte=max((memory.version for memory in memories), default=0)
-    )  # what a later writer adds is higher
+    latest = max((memory.version for memory in memories), default=0)
+    rows = rows.filter(seq__lte=latest)  # what a later writer adds is higher
     found = rows.order_by().values_list("number").annotate(Max("seq"), Max("at"))
     versions = {number: (seq, at) for number, seq, at in found}
     silo, made = Silo.for_agent(agent), []
@@ -97,8 +96,7 @@ def labels(agent: Agent, store: int, prefix: str, *, limit: int) -> Iterator[tup
         yield memory.number, silo.open_label(memory.number, bytes(memory.sealed))
 
 
-@dataclass(frozen=True, slots=True)
-class Child:
+class Child(NamedTuple):
     """What is directly in a folder: a memory, or a folder with at least one memory. `place` is its place."""
 
     place: bytes
