@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from django.db.models import Count, Exists, OuterRef, Subquery, Sum
+from django.db.models import Count, Exists, F, OuterRef, Q, Subquery, Sum
 from django.db.models.functions import Length
 from django.utils import timezone
 
@@ -230,7 +230,6 @@ def _mostly_kept(agent: Agent) -> frozenset[str]:
     decisions are left out. A decision to discard is not counted if the memory is active again."""
     again = Memory.objects.of(agent).active().filter(number=OuterRef("number"))
     decided = CleanupDecision.objects.filter(agent_id=agent.pk).exclude(Exists(again), is_kept=False)
-    counts: dict[str, list[int]] = {}
-    for category, is_kept, times in decided.values_list("category", "is_kept").annotate(times=Count("pk")):
-        counts.setdefault(category, [0, 0])[is_kept] += times
-    return frozenset(name for name, (gone, kept) in counts.items() if gone + kept >= ENOUGH and kept > gone)
+    counted = decided.values("category").annotate(times=Count("pk"), kept=Count("pk", filter=Q(is_kept=True)))
+    mostly = counted.filter(times__gte=ENOUGH, kept__gt=F("times") - F("kept"))
+    return frozenset(mostly.values_list("category", flat=True))

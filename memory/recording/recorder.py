@@ -59,15 +59,12 @@ class PreparedInteraction:
         """Record the interaction. If the agent's memory settings changed after the preparation, the interaction is
         prepared again. Raises the same errors as `record`."""
         if self.kept is None:
-            return self._skipped()
+            log.info("interaction not recorded", agent=self.agent.pk, reason=self.skipped)
+            return Recorded(skipped=self.skipped)
         with edits.locked(agent) as row:
             if (row.memory_enabled, row.rules) == (self.agent.memory_enabled, self.agent.rules):
                 return _recorded(row, self.kept, self.ahead, actor)
         return prepare(row, self.interaction, requested=self.requested).keep(row, actor)
-
-    def _skipped(self) -> Recorded:
-        log.info("interaction not recorded", agent=self.agent.pk, reason=self.skipped)
-        return Recorded(skipped=self.skipped)
 
 
 def record(agent: Agent, interaction: Interaction, actor: Actor, *, requested: bool = False) -> Recorded:

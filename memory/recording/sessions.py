@@ -97,23 +97,18 @@ def render(
         "Interactions": str(len(kinds)),
         "Primary Topic": "".join(ranked[:1]),
         "Secondary Topics": _joined(ranked[1:]),
-        "Session Goal": outcomes.goal,
         "Previous Session": before[0],
         "Carried Over": before[1],
         "Topic Flow": " → ".join(name for name, _ in islice(groupby(flow), 20)),
-        "Depth Reached": outcomes.depth,
         "User Engagement": ", ".join(f"{count} {kind}" for kind, count in Counter(kinds).most_common()),
-        "Goals Achieved": outcomes.achieved,
         "New Understandings": outcomes.understandings or _joined(_all(recordings, "Key Learnings")),
-        "Follow-up Needed": outcomes.follow_up,
-        "Clarity of Communication": outcomes.clarity,
         "Problem Resolution": outcomes.resolution or _joined(_all(recordings, "Response Effectiveness")),
-        "User Satisfaction": outcomes.satisfaction,
         "Opening Prompt": "".join(_all(recordings[:1], "User Prompt")),
         "Closing Exchange": _exchange(recordings),
     }
-    quoted = {field: _joined(_all(recordings, *(f"{field} of {name}" for name in TEXTS))) for field in QUOTED}
-    found = sections.filled(CATEGORY, values | quoted)
+    values |= {field: getattr(outcomes, name) for name, (_, field) in _OUTCOME_FIELDS.items()}
+    values |= {field: _joined(_all(recordings, *(f"{field} of {name}" for name in TEXTS))) for field in QUOTED}
+    found = sections.filled(CATEGORY, values)
     for section, switch in _SWITCHES.items():
         if not settings_document.is_on(rules, "categories", CATEGORY, switch):
             del found[section]

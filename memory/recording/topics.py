@@ -27,16 +27,19 @@ from memory.writing import edits, operations
 
 CATEGORY = "topic"
 MOST_OF_AN_ITEM = 300  # characters
-_TEXT, _ITEMS = 1_000, 50  # characters of a text, and items in one call
+_MOST_OF_A_TEXT, _MOST_ITEMS = 1_000, 50  # characters of a text, and items in one call
 _REFERENCE = re.compile(r", \[?memory \d+(?:\]\([^()]*\))?\Z")  # the form that the function `reference` returns
 _COUNT = re.compile(r"(\d{1,9}) in this memory's history")
-# Attribute of a stage → its field. A text replaces the earlier text. Items are added to the earlier list.
-_FIELDS = {
+# Attribute of a stage → its field. A text replaces the earlier text.
+_TEXTS = {
     "definition": "Description",
     "scope": "Scope",
     "level": "Current Understanding Level",
     "expertise": "Expertise Level",
     "style": "Communication Style",
+}
+# Items are added to the earlier list.
+_ITEMS = {
     "related": "Related Topics",
     "questions": "Common Questions",
     "approaches": "Preferred Approaches",
@@ -45,11 +48,7 @@ _FIELDS = {
     "pitfalls": "Pitfalls to Avoid",
     "resources": "Resources Referenced",
 }
-_LISTS = (
-    *("Related Topics", "Common Questions", "Preferred Approaches", "Important Concepts", "Best Practices"),
-    *("Pitfalls to Avoid", "Resources Referenced", "Development Stages", "Notes", "Related Sessions"),
-    "Connected Topics",
-)
+_LISTS = (*_ITEMS.values(), "Development Stages", "Notes", "Related Sessions", "Connected Topics")
 Values = dict[str, list[str]]  # field → its texts
 
 
@@ -79,9 +78,9 @@ class Stage:
         project, session = checked_project(self.project), checked_name(self.session)
         values = {name: value for name, value in asdict(self).items() if name not in ("project", "session")}
         for name, value in values.items():
-            if isinstance(value, tuple) and len(value) > _ITEMS:
-                raise Invalid(name, f"has {len(value)} items; at most {_ITEMS} are allowed at once")
-        clean = cleaned(values, _TEXT)
+            if isinstance(value, tuple) and len(value) > _MOST_ITEMS:
+                raise Invalid(name, f"has {len(value)} items; at most {_MOST_ITEMS} are allowed at once")
+        clean = cleaned(values, _MOST_OF_A_TEXT)
         lists = {name: value for name, value in clean.items() if isinstance(value, tuple)}
         clean |= {name: tuple(cut(item, MOST_OF_AN_ITEM) for item in value) for name, value in lists.items()}
         return Stage(project, session, **clean)
@@ -103,12 +102,11 @@ def evolved(text: str, name: str, stage: Stage, day: str) -> str:
     values["Topic"] = values["Topic"] or [name]
     values["Project Context"] = [stage.project]
     values["First Discussed"] = values["First Discussed"] or [where]
-    for attribute, field in _FIELDS.items():
-        value = getattr(stage, attribute)
-        if field in _LISTS:
-            values[field] = _united([*values[field], *value])
-        elif value:
+    for attribute, field in _TEXTS.items():
+        if value := getattr(stage, attribute):
             values[field] = [value]
+    for attribute, field in _ITEMS.items():
+        values[field] = _united([*values[field], *getattr(stage, attribute)])
     values["Related Sessions"] = _united([*values["Related Sessions"], stage.session])
     if stage.stage:
         values["Development Stages"] = _united([*values["Development Stages"], f"{where}: {stage.stage}"])
