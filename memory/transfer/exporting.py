@@ -42,8 +42,7 @@ def record(read: Read, *, with_discarded: bool = False) -> dict[str, Any]:
     """Return the fields of a memory in an export."""
     left_out = {"version"} if with_discarded else {"version", "discarded_at", "superseded_by"}
     left_out |= set() if read.memory.store else {"path"}
-    mark = {"is_instruction": True} if read.memory.is_instruction else {}
-    return mark | {
+    return ({"is_instruction": True} if read.memory.is_instruction else {}) | {
         name: value.isoformat().replace("+00:00", "Z") if isinstance(value, datetime) else value
         for name, value in read.to_dict().items()
         if name not in left_out

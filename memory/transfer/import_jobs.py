@@ -49,7 +49,7 @@ TURN_SECONDS = 15.0  # in which a task stores batches; then others have their tu
 LATE = timedelta(minutes=2)  # after this time without progress, another worker continues a running job
 OPEN = QUEUED, RUNNING = ("queued", "running")
 DONE, FAILED = "done", "failed"
-_BODY, _RESULT = "import body", "import result"
+_RESULT = "import result"  # the name of its seal
 
 
 class _File(io.BytesIO):
@@ -125,7 +125,7 @@ def add(agent: Agent, key: AgentKey, body: bytes, format: str, project: str) -> 
 
 def _place(agent: Agent, key: AgentKey) -> str:
     """The name of the body's seal. A redaction changes it, because the file may have the redacted content."""
-    return f"{_BODY}/{key.prefix}/{redactions.last(agent)}"
+    return f"import body/{key.prefix}/{redactions.last(agent)}"
 
 
 def describe(agent: Agent, number: int) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from graphlib import CycleError, TopologicalSorter
 from itertools import chain, islice
 from typing import IO, Any
 
@@ -91,15 +92,10 @@ class Imported:
     def require_no_cycle(self) -> None:
         """Raise Invalid if a memory of the whole file would replace itself, directly or through others."""
         successors = self.successors(range(len(self.ids)))
-        checked: set[int] = set()
-        for place in successors:
-            path: set[int] = set()
-            while place in successors and place not in checked:
-                if place in path:
-                    raise Invalid("sources", "must not lead from a memory back to itself. Nothing was imported")
-                path.add(place)
-                place = successors[place]
-            checked |= path
+        try:
+            TopologicalSorter({place: [successor] for place, successor in successors.items()}).prepare()
+        except CycleError:
+            raise Invalid("sources", "must not lead from a memory back to itself. Nothing was imported") from None
 
     def note(self, found: Found) -> None:
         for what in found.transformed:

@@ -99,12 +99,10 @@ def _revise(row: Agent, step: Step, actor: Actor, detail: Mapping[str, Any]) -> 
 def _require_as_written(row: Agent, steps: Sequence[Step]) -> None:
     """Read the memories back, and compare them with the drafts. Raises NotAsWritten."""
     silo, numbers = Silo.for_agent(row), [step.number or 0 for step in steps]
-    rows = {memory.number: memory for memory in Memory.objects.of(row).numbered(numbers)}
+    found = ((memory, silo.open(memory)) for memory in Memory.objects.of(row).numbered(numbers))
+    written = {memory.number: (opened.content, opened.tags, memory.origin) for memory, opened in found}
     for step in steps:
-        memory, draft = rows.get(step.number or 0), step.draft
-        opened = None if memory is None else silo.open(memory)
-        written = None if opened is None else (opened.content, opened.tags)
-        if memory is None or written != (draft.content, tuple(draft.tags)) or memory.origin != draft.origin:
+        if written.get(step.number or 0) != (step.draft.content, tuple(step.draft.tags), step.draft.origin):
             raise NotAsWritten(f"memory {step.number} differs from what was written")
 
 

@@ -260,7 +260,7 @@ _STORE = Form(memory_store.parts, (".json",), (b'"memory_store_id"', b'"memory_v
 _OWN = Form(jsonl.parts, (".jsonl", ".ndjson"), (b'"content"',), _is_own, first_line)
 
 # fmt: off
-_ALL = (
+SYSTEMS = {each.name: each for each in (
     System("cursor", "Cursor", "cursor", "rules in .cursor/rules, and .cursorrules", _CURSOR),
     System("copilot", "GitHub Copilot", "github_copilot",
            ".github/copilot-instructions.md and .github/instructions", _COPILOT),
@@ -288,9 +288,8 @@ _ALL = (
     System("own", "Palimpsest", _LEGACY,
            "Palimpsest's JSON Lines exports, in any folder, and vaults of other agents", form=_OWN),
     System("plain", "Plain folders", _LEGACY, "Markdown, text and JSON files in the folders that you name"),
-)
+)}
 # fmt: on
-SYSTEMS: dict[str, System] = {each.name: each for each in _ALL}
 
 PLAIN = (Rule("**/*.md **/*.markdown **/*.txt", page, hidden=False), Rule("**/*.json", pages.read_json, hidden=False))
 # For the memory tool if it is requested by name.

@@ -153,10 +153,10 @@ _PUNCTUATION = ".,;:!?)]}>'\"*_"  # such a character at the end is not part of t
 
 def follow_imports(
     tree: Tree, roots: Iterable[str], text_of: Callable[[str], str]
-) -> tuple[dict[str, list[str]], list[LeftOut]]:
-    """Return the imported files and the imports that are left out. Each imported file has the list of files that import
-    it. `text_of` returns the text of a file, or "" if it cannot be read."""
-    imported: dict[str, list[str]] = {}
+) -> tuple[dict[str, dict[str, None]], list[LeftOut]]:
+    """Return the imported files and the imports that are left out. Each imported file has the files that import it, as
+    keys. `text_of` returns the text of a file, or "" if it cannot be read."""
+    imported: dict[str, dict[str, None]] = {}
     left_out: list[LeftOut] = []
     hops = dict.fromkeys(sorted(roots), 0)
     waiting = deque(hops)
@@ -172,9 +172,7 @@ def follow_imports(
             if isinstance(target, LeftOut):
                 left_out.append(target)
             elif target and target != path:
-                imported.setdefault(target, [])
-                if path not in imported[target]:
-                    imported[target].append(path)
+                imported.setdefault(target, {})[path] = None
                 if target not in hops:
                     hops[target] = hops[path] + 1
                     waiting.append(target)

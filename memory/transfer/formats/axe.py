@@ -31,18 +31,15 @@ def write(_: Agent, memories: Iterable[Read], losses: Losses) -> Iterator[bytes]
 
 def _lost(read: Read, body: str) -> Iterator[str]:
     memory, text = read.memory, read.opened.content
-    if harmless(text) != text:
-        yield "lines that look like the start of a run get a backslash"
-    if _is_of_nothing(body):
-        yield "the text is the same as in an empty entry of a log, so it cannot be imported again"
-    if read.opened.tags:
-        yield "tags are not exported"
-    if (memory.category, memory.project) != ("behavioral", ""):
-        yield "category and project are not exported"
-    if memory.kind == "core":
-        yield "the kind, core, is not exported"
-    if memory.constitutional:
-        yield "the constitutional mark is not exported"
+    lost = {
+        "lines that look like the start of a run get a backslash": harmless(text) != text,
+        "the text is the same as in an empty entry of a log, so it cannot be imported again": _is_of_nothing(body),
+        "tags are not exported": read.opened.tags,
+        "category and project are not exported": (memory.category, memory.project) != ("behavioral", ""),
+        "the kind, core, is not exported": memory.kind == "core",
+        "the constitutional mark is not exported": memory.constitutional,
+    }
+    return (what for what, is_lost in lost.items() if is_lost)
 
 
 def _is_of_nothing(body: str) -> bool:
@@ -106,6 +103,5 @@ def _read(heading: str, data: bytes | None, path: str) -> Iterator[Part]:
     elif _is_of_nothing(body):
         yield LeftOut(key, "has neither task nor result")
     else:
-        text = body.removeprefix(_OF_NO_TASK)
         whole = Found(key, "", done.category, date=done.date, kind="journal", transformed=done.transformed, id=name)
-        yield from in_parts(whole, text)
+        yield from in_parts(whole, body.removeprefix(_OF_NO_TASK))

@@ -84,8 +84,7 @@ def entries(file: IO[bytes], within: str = "", done: set[str] | None = None) -> 
     notes about these changes are added to `done`. Raises Unfit if the file is not valid. Some errors are found only at
     the end of the file."""
     has_mark(file)
-    bounded = _Bounded(file, set() if done is None else done)
-    events = _events(bounded)
+    events = _events(_Bounded(file, set() if done is None else done))
     first = next(events)
     if first[0] == "start_map":
         for _, name in iter(lambda: next(events), ("end_map", None)):

@@ -6,7 +6,7 @@ import os
 import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
@@ -38,7 +38,6 @@ class BadLine(Invalid):
 
     def __init__(self, line: int, field: str, problem: str) -> None:
         super().__init__(f"line {line}, {field}" if field else f"line {line}", f"{problem}. Nothing was imported.")
-        self.line = line
 
 
 @contextmanager
@@ -47,10 +46,8 @@ def opened(path: str) -> Iterator[IO[bytes]]:
     locked, because the reading can block. Raises Invalid."""
     if path == "-" and sys.stdin is None:
         raise Invalid("file", "standard input is closed")
-    try:
+    with _read_errors(path):
         file = sys.stdin.buffer if path == "-" else Path(path).open("rb")  # noqa: SIM115  closed below
-    except OSError as failure:
-        raise _unreadable(path, failure) from None
     try:
         yield file if _is_file(file) else _held(path, file)
     finally:
@@ -59,35 +56,34 @@ def opened(path: str) -> Iterator[IO[bytes]]:
 
 
 def _is_file(file: IO[bytes]) -> bool:
-    try:
+    with suppress(OSError):  # the file has no descriptor
         return stat.S_ISREG(os.fstat(file.fileno()).st_mode)
-    except OSError:  # the file has no descriptor
-        return False
+    return False
 
 
 def _held(path: str, file: IO[bytes]) -> IO[bytes]:
     """Read the whole content of a pipe or device into RAM, because the content must not be written to a disk."""
-    try:
+    with _read_errors(path):
         held = file.read(MAX_HELD + 1)
-    except OSError as failure:
-        raise _unreadable(path, failure) from None
     if len(held) > MAX_HELD:
         raise Invalid("file", f"is larger than {MAX_HELD // 2**20} MB: use a regular file, not a pipe or device")
     return io.BytesIO(held)
 
 
-def _unreadable(path: str, failure: OSError) -> Invalid:
-    return Invalid("file", f"{path} cannot be read ({failure.strerror})")
+@contextmanager
+def _read_errors(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as failure:
+        raise Invalid("file", f"{path} cannot be read ({failure.strerror})") from None
 
 
 def lines_of(path: str, file: IO[bytes]) -> Iterator[bytes]:
     """Yield the lines of a file. A line with more than MAX_LINE bytes is cut after MAX_LINE + 1 bytes, so that the
     caller notices the length. Raises Invalid."""
-    try:
+    with _read_errors(path):
         while line := file.readline(MAX_LINE + 1):
             yield line
-    except OSError as failure:
-        raise _unreadable(path, failure) from None
 
 
 def write(agent: Agent, found: Iterable[Read], _: Losses, *, with_discarded: bool = False) -> Iterator[bytes]:

@@ -5,8 +5,6 @@ The files are not trusted. So the YAML loader accepts only text, lists and mappi
 limited number of characters.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -22,6 +20,7 @@ from memory.transfer.formats import parts
 from memory.transfer.formats.gathering import Gathered, id_of, moment
 
 LARGEST = 10 * 2**20  # bytes of a file
+Value = str | tuple[str, ...]  # of front matter
 _FRONT = re.compile(r"---[ \t]*\n[\w.-]")
 _DATE = re.compile(r"(?<!\d)(\d{4}-\d{2}-\d{2})(?!\d)")
 # What the keys of front matter mean in all tools. The values of other keys are not kept, and a note lists these keys.
@@ -163,7 +162,6 @@ def _is_text(value: object) -> bool:
 
 
 MAX_LENGTH = 2**16  # characters of front matter
-Value = str | tuple[str, ...]
 # Some tools write values that are not valid YAML, or that have another meaning in YAML: `globs: **/*.ts`,
 # `globs: "a", "b"`, `description: Use it: always`. Such a value is put in quotes before YAML reads it.
 _UNQUOTED = re.compile(

@@ -4,8 +4,6 @@ A text that is too long for one memory is split at headings, paragraphs, sentenc
 takes grows linearly with the length of the text.
 """
 
-from __future__ import annotations
-
 import codecs
 import json
 import re
@@ -14,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import pairwise
-from typing import IO, Any
+from typing import IO, Any, Self
 
 from memory.policy.paths import plain
 from memory.policy.validation import MAX_CONTENT, MAX_TAG, MAX_TAGS
@@ -51,7 +49,7 @@ class Found:
     part: str = ""
     by_words: bool = False
 
-    def bounded(self) -> Found:
+    def bounded(self) -> Self:
         """Return the memory with at most MAX_TAGS tags. The other tags are dropped."""
         if (more := len(self.tags) - MAX_TAGS) <= 0:
             return self

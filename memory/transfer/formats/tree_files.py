@@ -4,6 +4,7 @@ framework of the memory rules")."""
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
+from itertools import takewhile
 from pathlib import PurePosixPath
 
 from memory.errors import Invalid
@@ -159,11 +160,7 @@ class _File:
 
     def _before(self) -> str:
         """Return the text between the title and the first section."""
-        lines: list[str] = []
-        for line, begun, _ in sections.parsed(self._text):
-            if begun:
-                break
-            lines.append(line)
+        lines = [line for line, _, _ in takewhile(lambda each: not each[1], sections.parsed(self._text))]
         if lines and lines[0].startswith("# "):
             lines.pop(0)
         return parts.tidy("".join(lines))
