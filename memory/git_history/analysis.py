@@ -3,8 +3,6 @@
 The figures can be checked with `git log`. Days and weeks are in UTC.
 """
 
-from __future__ import annotations
-
 import re
 import time
 from collections import Counter
@@ -13,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, fields
 from datetime import UTC, date, datetime
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from dulwich.diff_tree import CHANGE_ADD, CHANGE_MODIFY
 
@@ -215,7 +213,7 @@ class Parts:
     authors: bool = False
 
     @classmethod
-    def of(cls, rules: Mapping[str, Any], **overrides: bool | None) -> Parts:
+    def of(cls, rules: Mapping[str, Any], **overrides: bool | None) -> Self:
         """Return which parts are on in the settings. A value in `overrides` that is not None replaces the value of the
         settings."""
         found = {name: settings_document.value(rules, f"{SETTINGS}.{key}") for name, key in SWITCHES.items()}

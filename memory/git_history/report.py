@@ -25,9 +25,6 @@ from memory.masking.scanner import masked_together
 from memory.policy import tokens
 
 MOST_TOKENS, _DENSE = 800, 3  # tokens of a memory, and bytes of a token
-KIND = "history"  # the kind of analysis
-METHOD = "log, tags, branches and trees, read with dulwich"
-PRESERVED = "figures and commits; the repository has the rest"
 _MAJOR, _DECISIONS, _FILES, _LISTED, _PEOPLE = 7, 8, 5, 3, 5
 _SUBJECT, _LINE = 150, 1_000  # characters
 # The part after the @ ends in letters or has four numbers. "config-yaml@1.2.3" is a package with a version.

@@ -4,8 +4,6 @@ configures.
 Renames are not detected: a moved file counts as one removed file and one added file.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Iterator, Mapping

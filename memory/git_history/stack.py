@@ -4,7 +4,7 @@ show which tools the project uses."""
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from memory.git_history.messages import table
 from memory.git_history.repository import Commit, Repository
@@ -55,17 +55,16 @@ _NEWS = re.compile(r"announc|excited|releas|\bv?\d+\.\d+\.\d+|deprecated|has mov
 _LONGEST = 400  # characters of a description
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(NamedTuple):
     """Figures about the tree of a commit. `folders` counts every folder, including folders that contain only other
     folders."""
 
-    files: int = 0
-    folders: int = 0
-    tests: int = 0
-    languages: Counter[str] = field(default_factory=Counter)
-    tools: frozenset[str] = frozenset()
-    readme: str = ""  # the path of the README in the root
+    files: int
+    folders: int
+    tests: int
+    languages: Counter[str]
+    tools: frozenset[str]
+    readme: str  # the path of the README in the root
 
 
 def shape(repository: Repository, commit: Commit) -> Shape:

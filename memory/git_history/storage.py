@@ -79,11 +79,10 @@ def tags_of(analysis: Analysis) -> list[str]:
     """Return the tags of the memory. The file of the memory shows their values in its first section and in the section
     "Migration Information"."""
     first, newest = (moment(commit.at) for commit in (analysis.oldest, analysis.newest))
-    people = "" if analysis.parts.authors else " and people"
     return [
-        f"analysis:{report.KIND}",
+        "analysis:history",
         f"range:{first:%Y-%m-%dT%H:%M:%SZ} to {newest:%Y-%m-%dT%H:%M:%SZ}",
-        f"method:{report.METHOD}",
-        f"preserved:{report.PRESERVED}",
-        f"privacy:secrets and addresses{people} left out",
+        "method:log, tags, branches and trees, read with dulwich",
+        "preserved:figures and commits; the repository has the rest",
+        f"privacy:secrets and addresses{'' if analysis.parts.authors else ' and people'} left out",
     ]

@@ -5,8 +5,6 @@ and a symlink is an error. So a user who can write in the trusted folder cannot 
 is true during the operation, too.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import fcntl
@@ -19,7 +17,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, Self
 
 from memory.errors import FileFault, FileOutsideRoots, NotAFile
 
@@ -81,7 +79,7 @@ class Folder(NamedTuple):
         names = os.fsencode(name), os.fsencode(other)
         return _RENAME is not None and _RENAME(self.number, names[0], self.number, names[1], _EXCHANGE) == 0
 
-    def move(self, name: str, to: Folder, as_: str) -> None:
+    def move(self, name: str, to: Self, as_: str) -> None:
         """Move a file to another folder and name. Raises FileExistsError if the new name exists. However, if another
         program creates a file with this name at the same moment, that file is overwritten."""
         if to.exists(as_):
@@ -249,8 +247,8 @@ def clear(folder: Folder) -> None:
 
 @contextmanager
 def replacement(folder: Folder) -> Iterator[int]:
-    """Create a new, locked file in the folder of the old file. Yield its descriptor. Until `put` is called, the new
-    file has a temporary name."""
+    """Create a new, locked file in the folder of the old file. Yield its descriptor. The new file has a
+    temporary name until it replaces the old file. Sync the new file and the folder afterwards."""
     name = name_beside(folder.name)
     with file_errors("failed to create temp file: open", folder.path / name):
         number = folder.open(name, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL)
@@ -260,11 +258,6 @@ def replacement(folder: Folder) -> Iterator[int]:
     finally:
         clear(folder)  # before the lock ends, because the next trim uses the same name
         os.close(number)
-
-
-def put(folder: Folder) -> None:
-    """Replace the old file with the new file. Sync the new file and the folder afterwards."""
-    folder.replace(folder.name, by=name_beside(folder.name))
 
 
 def be_like(new: int, old: int, path: Path) -> None:

@@ -194,7 +194,7 @@ def _replace(opened: Opened, now: FileState, keep: int, before_replace: OnTrim |
         with files.uninterrupted():
             with _writers_kept_out(opened):
                 _require_unchanged(opened, now)
-                files.put(opened.folder)
+                opened.folder.replace(opened.folder.name, by=files.name_beside(opened.folder.name))
             _copy_late_writes(opened, now.size, new, written)
             with files.file_errors(f"{opened.place} was trimmed, but", "may not be on the disk yet"):
                 os.fsync(new)
