@@ -4,15 +4,13 @@ memories.
 The functions have no side effects. The same text always has the same kind and significance.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, Self
 
 from memory.errors import Invalid
 from memory.markdown import sections
@@ -94,11 +92,10 @@ def kind_of(prompt: str, response: str = "") -> str:
 def _asks(head: str) -> bool:
     """Return whether a prompt begins like a question. "Can you write …?" is not a question, but an instruction. "Do you
     …" and "Do we …" begin a question, but "Do it" is an instruction."""
-    found = _QUESTION.match(head)
     is_instruction = re.match(
         r"\W{0,3}(?:(?:can|could|would|will) you|do(?!es)\b(?! (?:you|i|we|they|the|these|those)\b))", head, re.I
     )
-    return found is not None and is_instruction is None
+    return _QUESTION.match(head) is not None and is_instruction is None
 
 
 def significance(prompt: str, response: str = "") -> str:
@@ -164,7 +161,7 @@ class Interaction:
     tools: Sequence[str] = ()
     metrics: str = ""
 
-    def checked(self) -> Interaction:
+    def checked(self) -> Self:
         """Check the interaction and return it. All texts except the prompt and the response are put on one line. Raises
         Invalid."""
         checked_content(self.prompt, "prompt", MOST)

@@ -5,8 +5,6 @@ encrypted. The memory of a session is made from its recordings and from the outc
 values are not guessed.
 """
 
-from __future__ import annotations
-
 import hashlib
 import secrets
 from collections import Counter
@@ -14,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import groupby, islice
-from typing import Any
+from typing import Any, Self
 
 from django.db.models import QuerySet
 from django.utils import timezone
@@ -52,11 +50,11 @@ class Outcomes:
     satisfaction: str = ""
     depth: str = ""
 
-    def checked(self) -> Outcomes:
+    def checked(self) -> Self:
         """Return a copy with each text on one line, without secrets and brands. Raises Invalid."""
-        return Outcomes(**cleaned(asdict(self), _MOST))
+        return replace(self, **cleaned(asdict(self), _MOST))
 
-    def filled_from(self, text: str) -> Outcomes:
+    def filled_from(self, text: str) -> Self:
         """Return a copy. Empty fields get the values from `text`, the text of the session's earlier memory."""
         earlier = {name: sections.fact_in(text, CATEGORY, *place) for name, place in _OUTCOME_FIELDS.items()}
         return replace(self, **{name: getattr(self, name) or value for name, value in earlier.items()})

@@ -1,13 +1,12 @@
 """Store topics as memories. Each topic of a project has one memory. New information about the topic is added to this
 memory. Earlier texts stay in the audit trail."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import accumulate, chain, pairwise
+from typing import Self
 
 from django.utils import timezone
 
@@ -72,7 +71,7 @@ class Stage:
     pitfalls: tuple[str, ...] = ()
     resources: tuple[str, ...] = ()
 
-    def checked(self) -> Stage:
+    def checked(self) -> Self:
         """Return a copy in which each text is on one line. Secrets are masked, and brands are removed. Raises
         Invalid."""
         project, session = checked_project(self.project), checked_name(self.session)
@@ -83,7 +82,7 @@ class Stage:
         clean = cleaned(values, _MOST_OF_A_TEXT)
         lists = {name: value for name, value in clean.items() if isinstance(value, tuple)}
         clean |= {name: tuple(cut(item, MOST_OF_AN_ITEM) for item in value) for name, value in lists.items()}
-        return Stage(project, session, **clean)
+        return replace(self, project=project, session=session, **clean)
 
 
 def folded(name: str) -> str:

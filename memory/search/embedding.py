@@ -75,8 +75,7 @@ def after(agent: Agent, embedder: str) -> dict[str, str]:
     """Return the values of an agent with another setting `embedder`. The vectors that are in use stay in use until the
     new ones are complete, but not if search by meaning ends."""
     used, changed = serving(agent), embedder or settings.EMBEDDER
-    former = "" if changed in (NONE, "", used) else used
-    return {"embedder": embedder, "former_embedder": former}
+    return {"embedder": embedder, "former_embedder": "" if changed in (NONE, "", used) else used}
 
 
 def restart(agent: Agent) -> None:

@@ -142,7 +142,8 @@ class Index(Holdings):
         if vector and self.vectors:
             from memory.search import meaning
 
-            whole = meaning.best_by_words(ranking.scales, terms)
+            # The score of a memory that has each word of the query once.
+            whole = sum(scale for term, scale in ranking.scales.items() if terms[term] == 1.0) or 1.0
             shares = {number: score / whole for score, number in ordered}
             ordered = meaning.Fusion(self, self.vectors, query, filters, shares).ranked(vector)
         weighed = [(score * self._weight(number, boost), number) for score, number in ordered]

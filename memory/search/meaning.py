@@ -11,13 +11,13 @@ With the five LoCoMo ledgers and all-MiniLM-L6-v2, recall at 1, 5, 10 and 20 was
 
 from array import array
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from memory.search.holdings import Holdings
 from memory.search.query import Query
-from memory.search.ranking import Terms, best_first
+from memory.search.ranking import best_first
 from memory.search.selection import Filters, select
 from memory.search.vectors import Floats, Vectors, best
 
@@ -30,8 +30,7 @@ LOOK = 200  # at so many of the best memories, by words and by vectors
 Ranked = list[tuple[float, int]]
 
 
-@dataclass(frozen=True, slots=True)
-class Fusion:
+class Fusion(NamedTuple):
     """One search. `by_words` has the allowed memories that words found, each with its share of the best score."""
 
     holdings: Holdings
@@ -78,8 +77,3 @@ class Fusion:
         rows = np.array([row for number in selected if 0 <= (row := self.vectors.row(number)) < len(cosines)], int)
         nearest: list[int] = numbers[rows[best(cosines[rows], LOOK)]].tolist()
         return nearest
-
-
-def best_by_words(scales: Mapping[int, float], terms: Terms) -> float:
-    """Return the score of a memory that has each word of the query once."""
-    return sum(scale for term, scale in scales.items() if terms[term] == 1.0) or 1.0

@@ -56,9 +56,8 @@ def items(agent: Agent, memories: Sequence[Memory], *, is_full: bool) -> list[It
     silo, made = Silo.for_agent(agent), []
     for memory in memories:
         label = silo.open_label(memory.number, bytes(memory.sealed))
-        content = silo.open(memory).content if is_full else None
         version = versions.get(memory.number, (memory.version, memory.created_at))  # the agent was erased meanwhile
-        made.append(Item(memory, label, content, *version))
+        made.append(Item(memory, label, silo.open(memory).content if is_full else None, *version))
     return made
 
 
@@ -82,8 +81,7 @@ def at(agent: Agent, store: int, path: str) -> Memory | None:
 
 def page(agent: Agent, store: int, prefix: str, *, after_number: int, limit: int) -> list[Memory]:
     """Return at most `limit` memories of a store below a folder, with numbers above `after_number`."""
-    rows = below(agent, store, prefix).filter(number__gt=after_number)
-    return list(rows.order_by("number")[:limit])
+    return list(below(agent, store, prefix).filter(number__gt=after_number).order_by("number")[:limit])
 
 
 def labels(agent: Agent, store: int, prefix: str, *, limit: int) -> Iterator[tuple[int, Label]]:
