@@ -70,9 +70,8 @@ def _request(limits: Limits, parts: Parts) -> dict[str, Any]:
 def _unchanged(agent: Agent, done: HistoryAnalysis) -> Memory | None:
     """Return the memory of an analysis, or None if somebody discarded, protected or changed it. SQL may have set
     another number."""
-    found = Memory.objects.of(agent).active().filter(number=done.memory, version=done.version)
-    found = found.filter(kind=Kind.JOURNAL, category=CATEGORY, project=done.project)
-    return found.filter(constitutional=False).first()
+    found = Memory.objects.of(agent).active().filter(number=done.memory, version=done.version, constitutional=False)
+    return found.filter(kind=Kind.JOURNAL, category=CATEGORY, project=done.project).first()
 
 
 def tags_of(analysis: Analysis) -> list[str]:

@@ -109,7 +109,7 @@ def path_in_roots(text: str) -> str:
         text = str(Path(text).expanduser()) + ("/" if text.endswith("/") else "") if text else ""
     except RuntimeError:
         raise Invalid("memory_path", "starts with the home folder of an unknown user") from None
-    return _checked(text, Path(settings.VAULT_ROOTS[0]), [Path(root) for root in settings.VAULT_ROOTS])
+    return _checked(text, [Path(root) for root in settings.VAULT_ROOTS])
 
 
 def path_in_tenant(tenant: str, text: str) -> str:
@@ -118,7 +118,7 @@ def path_in_tenant(tenant: str, text: str) -> str:
     folders = [Path(root) / tenant for root in settings.VAULT_ROOTS]
     if text.startswith("~"):
         raise Invalid("memory_path", "must not begin with ~")
-    return _checked(text, folders[0], folders)
+    return _checked(text, folders)
 
 
 def require_new(path: str, chosen_by: str) -> None:
@@ -128,7 +128,7 @@ def require_new(path: str, chosen_by: str) -> None:
         raise Invalid("memory_path", "is a file that exists already: choose another path, or ask an operator")
 
 
-def _checked(text: str, base: Path, folders: list[Path]) -> str:
+def _checked(text: str, folders: list[Path]) -> str:
     if not text:
         return ""
     if not text.isprintable():
@@ -136,7 +136,7 @@ def _checked(text: str, base: Path, folders: list[Path]) -> str:
     if PurePath(text).name.startswith(PREFIX):
         raise Invalid("memory_path", f"must not begin with {PREFIX}, which is for temporary files")
     try:
-        real = Path(os.path.realpath(os.path.normpath(base / text)))
+        real = Path(os.path.realpath(os.path.normpath(folders[0] / text)))
         is_folder = real.is_dir()
     except OSError:
         raise Invalid("memory_path", "is a path that cannot be opened") from None
