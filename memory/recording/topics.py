@@ -80,8 +80,7 @@ class Stage:
             if isinstance(value, tuple) and len(value) > _MOST_ITEMS:
                 raise Invalid(name, f"has {len(value)} items; at most {_MOST_ITEMS} are allowed at once")
         clean = cleaned(values, _MOST_OF_A_TEXT)
-        lists = {name: value for name, value in clean.items() if isinstance(value, tuple)}
-        clean |= {name: tuple(cut(item, MOST_OF_AN_ITEM) for item in value) for name, value in lists.items()}
+        clean |= {name: tuple(cut(item, MOST_OF_AN_ITEM) for item in clean[name]) for name in _ITEMS}
         return replace(self, project=project, session=session, **clean)
 
 

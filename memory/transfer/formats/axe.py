@@ -10,7 +10,7 @@ from memory.silo.silo import Read
 from memory.transfer.exporting import Losses
 from memory.transfer.formats import gathering
 from memory.transfer.formats.json_file import has_mark
-from memory.transfer.formats.parts import EMPTY, LINE_ENDS, Found, LeftOut, Part, in_parts, one_line
+from memory.transfer.formats.parts import LINE_ENDS, Found, LeftOut, Part, in_parts, one_line, or_empty
 
 _NONE = "(none)"  # axe's placeholder
 _OF_NO_TASK = f"**Task:** {_NONE}\n**Result:** "
@@ -56,16 +56,7 @@ _BEGINS = b"## "
 
 
 def parts(file: IO[bytes], path: str) -> Iterator[Part]:
-    is_any = False
-    for heading, body in _entries(file):
-        if heading is not None:
-            is_any = True
-            yield from _read(heading, body, path)
-        elif body and body.strip():
-            is_any = True
-            yield LeftOut(f"{path}#beginning", BEFORE)
-    if not is_any:
-        yield LeftOut(path, EMPTY)
+    return or_empty(path, (part for heading, body in _entries(file) for part in _read(heading, body, path)))
 
 
 def _entries(file: IO[bytes]) -> Iterator[tuple[str | None, bytes | None]]:
@@ -84,7 +75,11 @@ def _entries(file: IO[bytes]) -> Iterator[tuple[str | None, bytes | None]]:
     yield heading, None if is_large else bytes(body)
 
 
-def _read(heading: str, data: bytes | None, path: str) -> Iterator[Part]:
+def _read(heading: str | None, data: bytes | None, path: str) -> Iterator[Part]:
+    if heading is None:
+        if data and data.strip():
+            yield LeftOut(f"{path}#beginning", BEFORE)
+        return
     name = one_line(heading, gathering.LONGEST_ID) or "entry"
     key, done = f"{path}#{name}", gathering.Gathered("behavioral")
     if data is None:

@@ -18,7 +18,7 @@ import ijson
 
 from memory.errors import Invalid
 from memory.transfer.formats import gathering
-from memory.transfer.formats.parts import EMPTY, MARK, Found, LeftOut, Part, Unfit
+from memory.transfer.formats.parts import EMPTY, MARK, Found, LeftOut, Part, Unfit, or_empty
 
 MAX_ENTRY = 4_000_000  # characters
 VALUE = 8  # each value counts as so many characters more than its text: half a million values take a second
@@ -155,7 +155,7 @@ class JSONFile(ABC):
         self.done: set[str] = set()  # changes that were made to texts of the file
 
     def parts(self, file: IO[bytes], path: str) -> Iterator[Part]:
-        has_list = is_any = False
+        has_list = False
         there: set[str] = set()  # the names in `others` that have values
         try:
             for entry in entries(file, self.within, self.done):  # finds errors at the end of the file, too
@@ -171,11 +171,8 @@ class JSONFile(ABC):
             return
         done = (*((MARK,) if has_mark(file) else ()), *sorted(self.done))
         others = (LeftOut(f"{path}#{name}", why) for name, why in self.others.items() if name in there)
-        for part in chain(self._read(file, path), others):
-            is_any = True
+        for part in or_empty(path, chain(self._read(file, path), others)):
             yield replace(part, transformed=(*part.transformed, *done)) if isinstance(part, Found) else part
-        if not is_any:
-            yield LeftOut(path, EMPTY)
 
     def _read(self, file: IO[bytes], path: str) -> Iterator[Part]:
         why = ""

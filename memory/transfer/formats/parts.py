@@ -90,6 +90,12 @@ def fitting(key: str, read: Callable[[], Iterator[Part]]) -> Iterator[Part]:
         yield LeftOut(key, unfit.why)
 
 
+def or_empty(key: str, found: Iterator[Part]) -> Iterator[Part]:
+    """Yield the parts. If there are none, yield the reason."""
+    yield next(found, LeftOut(key, EMPTY))
+    yield from found
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Decoded:
     text: str
