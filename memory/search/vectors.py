@@ -27,11 +27,10 @@ _BYTES_PER_ROW = 28  # besides the vector
 def packed(values: Iterable[float]) -> bytes:
     """Return a vector as int8. Raises ValueError if it has no direction: if a value is not finite, or all are 0."""
     vector = np.fromiter(values, np.float64)
-    most = np.abs(vector).max(initial=0.0)
+    most = float(np.abs(vector).max(initial=0.0))
     if not 0 < most < np.inf:
         raise ValueError("the vector has no direction")
-    small: bytes = np.rint(vector * (127 / most)).astype(np.int8).tobytes()
-    return small
+    return np.rint(vector * (127 / most)).astype(np.int8).tobytes()
 
 
 class Vectors:
@@ -121,15 +120,13 @@ class Vectors:
         self._changed[:] = False
 
     def _units(self, rows: NDArray[np.int64]) -> Floats:
-        units: Floats = self._matrix[rows].astype(np.float32) / self._lengths[rows, np.newaxis]
-        return units
+        return self._matrix[rows].astype(np.float32) / self._lengths[rows, np.newaxis]
 
 
 def _unit(query: "array[float]") -> Floats:
     """Return a query's vector with the length 1. The squares of float32 can be too small or too large for float32."""
     exact = np.frombuffer(query, np.float32).astype(np.float64)
-    found: Floats = (exact / max(float(np.linalg.norm(exact)), 1e-99)).astype(np.float32)
-    return found
+    return (exact / max(float(np.linalg.norm(exact)), 1e-99)).astype(np.float32)
 
 
 def _larger(old: Any, rows: int) -> Any:
@@ -148,5 +145,4 @@ def best(scores: Floats, wanted: int) -> NDArray[np.intp]:
     if len(scores) > wanted:
         least = np.partition(scores, len(scores) - wanted)[len(scores) - wanted]
         rows = np.flatnonzero(scores >= least)
-    found: NDArray[np.intp] = rows[np.argsort(-scores[rows], kind="stable")][:wanted]
-    return found
+    return rows[np.argsort(-scores[rows], kind="stable")][:wanted]
