@@ -185,8 +185,7 @@ def _in_element(text: str, at: int, *, is_sure: bool) -> tuple[int, int] | None:
 
 def _value(text: str, pair: _Pair) -> tuple[int, int] | None:
     at = pair.tail.end()
-    quoted = _QUOTED.match(text, at)
-    if quoted is not None:
+    if (quoted := _QUOTED.match(text, at)) is not None:
         return quoted.span("value") if _is_quoted_secret(pair, quoted["value"]) else None
     words = _PHRASE.match(text, at) if pair.name.lower().endswith(("phrase", "mnemonic")) else None
     if words is not None and (words[0].count(" ") > 10 or not _SENTENCE.intersection(words[0].split())):

@@ -264,8 +264,7 @@ class _Filling:
         return list(self._kept.values())
 
     def _excerpt(self, successor: Read, others: Sequence[str]) -> Read:
-        kept = self._kept.get(successor.memory.number)
-        if kept and not kept.is_excerpt:
+        if (kept := self._kept.get(successor.memory.number)) and not kept.is_excerpt:
             return kept
         text = excerpt(_text(successor), others, self._query, self._language)
         return replace(successor, opened=Opened(text, successor.opened.tags), is_excerpt=True)

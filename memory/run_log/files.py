@@ -47,8 +47,7 @@ class Place(NamedTuple):
                 f"{self.path}: a symlink in the path now points elsewhere", "a symlink points elsewhere"
             )
         for base in self.bases:
-            trusted = Path(os.path.realpath(base))
-            if trusted in self.path.parents:
+            if (trusted := Path(os.path.realpath(base))) in self.path.parents:
                 return trusted, self.path.relative_to(trusted)
         where = f"is not under {' or '.join(map(str, self.bases))} (VAULT_ROOTS)"
         raise FileOutsideRoots(f"{self.path}: {where}", where)

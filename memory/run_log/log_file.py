@@ -113,8 +113,7 @@ def _start_of_last(file: BinaryIO, size: int, entries: int) -> int:
 def _between(file: BinaryIO, start: int, end: int) -> Iterator[bytes]:
     file.seek(start)
     while start < end:
-        piece = file.read(min(CHUNK, end - start))
-        if not piece:
+        if not (piece := file.read(min(CHUNK, end - start))):
             raise FileFault("The memory file was shortened in the meantime.")
         yield piece
         start += len(piece)
@@ -176,8 +175,7 @@ def _require_begins_with(opened: Opened, state: FileState) -> None:
 
 def _require_one_name(opened: Opened) -> None:
     """Raise FileFault if the file has several names, because it may also be another agent's file."""
-    names = os.fstat(opened.file.fileno()).st_nlink
-    if names > 1:
+    if (names := os.fstat(opened.file.fileno()).st_nlink) > 1:
         raise FileFault(f"{opened.place} has {names} names (hard links). Remove the other names.")
 
 
@@ -239,8 +237,7 @@ def _copy_late_writes(opened: Opened, copied: int, new: int, written: _Counter) 
         is_open = files.is_written(opened.file.fileno())
         if is_open is None:
             time.sleep(WRITER_SECONDS / 20)
-        size = _size(opened.file)
-        if size > copied:
+        if (size := _size(opened.file)) > copied:
             _copy(opened, copied, size, new, written)
             copied = size
         elif is_open:

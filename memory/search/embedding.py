@@ -136,8 +136,7 @@ class State:
 
 
 def state(agent: Agent) -> State:
-    embedder = embedder_of(agent)
-    if not embedder:
+    if not (embedder := embedder_of(agent)):
         return State("", "", 0, 0, "")
     row = Embedding.objects.filter(agent_id=agent.pk, embedder=embedder).first() or Embedding(agent=agent)
     made = Vector.objects.filter(agent_id=agent.pk, embedder=embedder).count()

@@ -202,8 +202,7 @@ class Holdings:
     def remove(self, number: int) -> None:
         """Remove a memory. Also remove all words and stems that no other memory contains. An unknown number is
         ignored."""
-        holding = self._release(number)
-        if holding is None:
+        if (holding := self._release(number)) is None:
             return
         if not self.by_number:
             self._reset()

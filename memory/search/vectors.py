@@ -65,8 +65,7 @@ class Vectors:
             return
         if number >= len(self._rows):
             self._rows = _larger(self._rows, max(self._first_rows, int(number * _GROWTH) + 1))
-        row = self.row(number)
-        if row < 0:
+        if (row := self.row(number)) < 0:
             row, self._count = self._count, self._count + 1
             self._rows[number] = self._count
         if row == len(self.numbers):

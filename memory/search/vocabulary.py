@@ -38,8 +38,7 @@ class Vocabulary(dict[str, int]):
 
     def __missing__(self, word: str) -> int:
         stem = self.stem(word)
-        term = self.terms.get(stem)
-        if term is None:
+        if (term := self.terms.get(stem)) is None:
             term = self._number(stem)
             self.terms[stem] = term
             if key := _family(stem):

@@ -131,8 +131,7 @@ def _place(agent: Agent, key: AgentKey) -> str:
 def describe(agent: Agent, number: int) -> dict[str, Any]:
     """Return the state of the agent's newest job. Raises NotFound for another number. Raises MemoryDisabled."""
     jobs = ImportJob.objects.filter(agent_id=agent.pk, number=number)
-    found = jobs.values("state", "entry", "imported", "error", "result").first()
-    if found is None:
+    if (found := jobs.values("state", "entry", "imported", "error", "result").first()) is None:
         raise NotFound("This import does not exist, or the agent has a newer one.")
     switches.require_on(agent)  # the figures name parts of the file
     sealed = found["result"]
@@ -164,8 +163,7 @@ def queue_late() -> None:
 
 def _queue_next(tenant_id: int) -> None:
     """Queue the tenant's oldest job on which no worker works."""
-    job = _waiting().filter(agent__tenant=tenant_id).order_by("moved_at", "pk").first()
-    if job is not None:
+    if job := _waiting().filter(agent__tenant=tenant_id).order_by("moved_at", "pk").first():
         ImportJob.objects.filter(pk=job.pk, state=QUEUED).update(moved_at=timezone.now())
         _put(job.pk, job.number)
 

@@ -113,8 +113,7 @@ def compare(agent: Agent, plan: Plan, digest: Callable[[str], bytes], *, compare
         if not compares:
             step = replace(step, state=State.SAME if step.file in migrated_files else State.NEW)
         elif (piece := known.get(step.source)) is not None:
-            found = past.compared(step, piece)
-            if isinstance(found, str):
+            if isinstance(found := past.compared(step, piece), str):
                 return found
             step = found
         if step.state is State.SAME:
@@ -134,8 +133,7 @@ def _keep(plan: Plan, choose: Callable[[Step], Step | str]) -> None:
     reason, the old step is left out."""
     steps, plan.steps = plan.steps, []
     for step in steps:
-        chosen = choose(step)
-        if isinstance(chosen, str):
+        if isinstance(chosen := choose(step), str):
             plan.left_out.append(LeftOut(step.key, chosen))
         else:
             plan.steps.append(chosen)

@@ -283,8 +283,7 @@ def unique(items: Iterable[Item]) -> list[Item]:
         if isinstance(part, Found):
             place = first.setdefault(_digest(part), len(found))
             if place < len(found):
-                known = found[place].part
-                if isinstance(known, Found):
+                if isinstance(known := found[place].part, Found):
                     tags = tuple(dict.fromkeys((*known.tags, *part.tags)))
                     found[place] = replace(found[place], part=replace(known, tags=tags))
                 part = LeftOut(part.key, f"has the same text as {known.key}")

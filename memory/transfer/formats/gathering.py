@@ -47,8 +47,7 @@ class Gathered:
         """Add a tag. `before` is the prefix of the tag, such as `user:`. An empty value adds no tag."""
         if is_nothing(text):
             return
-        tag = _as_tag(text)
-        if not tag or len(before) + len(tag) > MAX_TAG:
+        if not (tag := _as_tag(text)) or len(before) + len(tag) > MAX_TAG:
             self.not_kept(name)
         else:
             self.tags[before + tag] = None

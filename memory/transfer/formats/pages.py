@@ -61,8 +61,7 @@ def _named(path: str) -> datetime | None:
 def _without_front(text: str, gathered: Gathered) -> str:
     """Return the text without its front matter. The values of the front matter become tags, the date and the first line
     of the memory. Raises Unfit."""
-    split = split_front_matter(text)
-    if split is None:
+    if (split := split_front_matter(text)) is None:
         gathered.note("front matter could not be read, kept as text")
         return text
     fields, rest = split
@@ -138,8 +137,7 @@ def _words(value: Any, gathered: Gathered) -> str:
 
 
 def _of_object(value: Mapping[str, Any], gathered: Gathered) -> str:
-    words = next((name for name in _WORDS if _is_text(value.get(name))), "")
-    if not words:
+    if not (words := next((name for name in _WORDS if _is_text(value.get(name))), "")):
         raise parts.Unfit(parts.NO_TEXT)
     date = next((name for name in _DATED if value.get(name)), "")
     gathered.moment(value.get(date))

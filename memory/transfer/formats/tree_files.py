@@ -74,8 +74,7 @@ class _File:
         """Return the category of the folder. If the folder is unknown, return a default. If the path has no folder for
         a category, return the category from the file's metadata."""
         named, folder = self._fields.get("Category", ""), _folder(within)
-        by_folder = _NAMED.get(folder, folder)
-        if by_folder in SCOPES:
+        if (by_folder := _NAMED.get(folder, folder)) in SCOPES:
             if named and named != by_folder and not self._is_own:
                 self._gathered.note("category set by the folder")
             return by_folder
