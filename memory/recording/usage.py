@@ -41,6 +41,5 @@ def times(agent: Agent, numbers: Sequence[int] | None = None) -> dict[int, int]:
     """Return how often a search returned each of these memories (default: all). Memories with the count 0 are left out.
     Runs one query."""
     rows = Recall.objects.filter(agent_id=agent.pk)
-    if numbers is not None:
-        rows = rows.filter(number__among=list(numbers))
+    rows = rows if numbers is None else rows.filter(number__among=list(numbers))
     return dict(rows.values_list("number", "times"))

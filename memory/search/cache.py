@@ -197,7 +197,7 @@ def _add_vectors(agent: Agent, held: _Held, embedder: str) -> None:
     vectors = held.index.vectors
     rows = Vector.objects.filter(agent_id=agent.pk, embedder=embedder, pk__gt=held.seen_vector).order_by("pk")
     silo = Silo.for_agent(agent)
-    with streamed(rows.values_list(*_VECTOR, named=True), _ROWS) as found:
+    with streamed(rows.values_list("id", "number", "embedder", "digest", "sealed", named=True), _ROWS) as found:
         for row in found:
             if (vector := embedding.opened(silo, row)) is not None:
                 vectors.put(row.number, short(row.digest), vector)
@@ -214,7 +214,6 @@ def _document(silo: Silo, row: Any) -> Document:
 _WHERE = ("kind", "category", "project")
 _STATE = ("discarded_at", "beneath_at", "superseded_by", "version", "redacted_at", "source")
 _COLUMNS = ("number", "sealed", "digest", "origin", *_WHERE, *_STATE)
-_VECTOR = ("id", "number", "embedder", "digest", "sealed")
 _ROWS = 2_000  # the rows that are loaded at the same time
 
 

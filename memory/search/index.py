@@ -207,6 +207,4 @@ class Index(Holdings):
     def _terms(self, words: dict[str, frozenset[int]]) -> Terms:
         vocabulary = self.vocabulary
         relatives = (term for word in words if not vocabulary.is_stop(word) for term in vocabulary.relatives(word))
-        terms: Terms = dict.fromkeys(relatives, RELATIVE_WEIGHT)
-        terms.update((term, 1.0) for found in words.values() for term in found)
-        return terms
+        return dict.fromkeys(relatives, RELATIVE_WEIGHT) | {term: 1.0 for found in words.values() for term in found}

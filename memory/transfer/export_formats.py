@@ -37,8 +37,6 @@ HELP = "; ".join(f"{name}: {about}" for name, about in _ABOUT.items())
 def writer(name: str, *, with_discarded: bool) -> Writer:
     """Return the writer of a format. With `with_discarded`, raises Invalid if the format cannot show which memories are
     discarded."""
-    if not with_discarded:
-        return EXPORTS[name].write
-    if name != "jsonl":
+    if with_discarded and name != "jsonl":
         raise Invalid("discarded", f"works only with jsonl: the format {name} cannot show which memories are discarded")
-    return partial(jsonl.write, with_discarded=True)
+    return partial(jsonl.write, with_discarded=True) if with_discarded else EXPORTS[name].write

@@ -17,10 +17,9 @@ Losses = Counter[str]  # what a format cannot store → number of memories
 
 
 def counted(what: Counter[str]) -> Iterator[str]:
-    """Yield a readable line for each note, with the number of memories that have this note. The most frequent note
+    """Return a readable line for each note, with the number of memories that have this note. The most frequent note
     comes first."""
-    for each, count in what.most_common():
-        yield f"{several(count, 'memory', 'memories')}: {each}"
+    return (f"{several(count, 'memory', 'memories')}: {each}" for each, count in what.most_common())
 
 
 Writer = Callable[[Agent, Iterable[Read], Losses], Iterator[bytes]]
