@@ -145,25 +145,23 @@ def main_line(commits: Sequence[Commit]) -> list[Commit]:
 def branches(repository: Repository, commits: Sequence[Commit], is_late: Callable[[], bool]) -> Branches | None:
     """Return figures about the branches. `is_late` returns whether the time for the analysis is over. If this
     time is over, return None."""
-    line, since = main_line(commits), min(commit.at for commit in commits)
+    line = main_line(commits)
     squashed = [commit for commit in line if commit.message.is_squashed and not commit.is_merge]
     merged = []
     for commit in reversed(line):
         for parent in commit.parents[1:] if not is_late() else ():
             if times := repository.times_not_in(parent, commit.parents[0]):
                 merged.append((len(times), max(0, commit.at - min(times)) / DAY))
-    found = sorted(_open(repository, commits, squashed, since), key=lambda each: (-each[1].at, each[0]))
+    found = sorted(_open(repository, commits, squashed), key=lambda each: (-each[1].at, each[0]))
     of_people = [each for each in found if not _BOT_BRANCH.match(each[0])][:LISTED]
     newest = tuple((name, len(repository.times_not_in(tip.id, commits[0].id)), tip.at) for name, tip in of_people)
     return None if is_late() else Branches(tuple(merged), len(squashed), len(found), newest)
 
 
-def _open(
-    repository: Repository, commits: Sequence[Commit], squashed: Sequence[Commit], since: int
-) -> Iterator[tuple[str, Commit]]:
+def _open(repository: Repository, commits: Sequence[Commit], squashed: list[Commit]) -> Iterator[tuple[str, Commit]]:
     """Yield the name and the newest commit of each branch that is not merged. A branch also counts as merged if a
     squashed commit has the subject of the branch's newest commit, either as its subject or as a line of its body."""
-    reached = {commit.id for commit in commits}
+    reached, since = {commit.id for commit in commits}, min(commit.at for commit in commits)
     lines = {line for commit in squashed for line in (commit.subject, *commit.body.splitlines())}
     taken = {line.strip("*- ").rpartition(" (#")[0] or line.strip("*- ") for line in lines}
     for name, tip in repository.branches().items():

@@ -76,7 +76,7 @@ def shape(repository: Repository, commit: Commit) -> Shape:
         files=len(files),
         folders=len(tree) - len(files),
         tests=sum(map(is_test, files)),
-        languages=Counter(filter(None, map(language, files))),
+        languages=Counter(_LANGUAGES[name] for name in map(_extension, files) if name in _LANGUAGES),
         tools=frozenset(tools.union(tool for path, tool in _TOOL_FOLDERS.items() if path in tree)),
         readme=next((path for path in sorted(files) if _README.fullmatch(path)), ""),
     )
@@ -97,11 +97,6 @@ def is_manifest(path: str, tool: str = "") -> bool:
     A file that is more than three folders deep does not count."""
     found = _TOOLS.get(path.rpartition("/")[2])
     return found is not None and tool in ("", found) and path.count("/") <= _DEEPEST
-
-
-def language(path: str) -> str:
-    """Find the language of a file from its extension. Return "" for an unknown extension."""
-    return _LANGUAGES.get(_extension(path), "")
 
 
 def _extension(path: str) -> str:

@@ -88,9 +88,25 @@ class Index(Holdings):
         if limit < 1:
             return []
         parsed = parse(query) if isinstance(query, str) else query
-        if parsed.text or any(map(str.strip, parsed.phrases)):
-            return self._ranked(parsed, filters, limit, boost, vector)
-        return self._listed(parsed, filters, limit)
+        if not (parsed.text or any(map(str.strip, parsed.phrases))):
+            return self._listed(parsed, filters, limit)
+        looked_at = max(limit, _FIRST_LOOK) if boost is None else max(3 * limit, _BOOSTED)
+        looked_at = max(looked_at, _LOOK_WITH_VECTORS) if vector else looked_at
+        words = self._words(parsed)
+        terms = self._terms(words)
+        ranking = Ranking(self, terms)
+        ranked = self._best(ranking, parsed, filters, looked_at) if terms else []
+        exact = [term for found in words.values() if len(found) == 1 for term in found]
+        ordered = ranking.nearest_first(ranked, exact)
+        if vector and self.vectors:
+            from memory.search import meaning
+
+            # The score of a memory that has each word of the query once.
+            whole = sum(scale for term, scale in ranking.scales.items() if terms[term] == 1.0) or 1.0
+            shares = {number: score / whole for score, number in ordered}
+            ordered = meaning.Fusion(self, self.vectors, parsed, filters, shares).ranked(vector)
+        weighed = [(score * self._weight(number, boost), number) for score, number in ordered]
+        return [Hit(number, score) for score, number in nsmallest(limit, weighed, key=best_first)]
 
     def successor(self, number: int) -> int | None:
         """Return the memory that superseded a memory, directly or through others. It may be beneath itself, if it was
@@ -122,32 +138,6 @@ class Index(Holdings):
         # The sort is stable, so memories with equal dates stay sorted by number.
         numbers.sort(key=lambda number: by_number[number].origin, reverse=True)
         return [Hit(number, 0.0) for number in numbers[:limit]]
-
-    def _ranked(
-        self,
-        query: Query,
-        filters: Filters,
-        limit: int,
-        boost: Callable[[datetime], float] | None,
-        vector: "array[float] | None",
-    ) -> list[Hit]:
-        looked_at = max(limit, _FIRST_LOOK) if boost is None else max(3 * limit, _BOOSTED)
-        looked_at = max(looked_at, _LOOK_WITH_VECTORS) if vector else looked_at
-        words = self._words(query)
-        terms = self._terms(words)
-        ranking = Ranking(self, terms)
-        ranked = self._best(ranking, query, filters, looked_at) if terms else []
-        exact = [term for found in words.values() if len(found) == 1 for term in found]
-        ordered = ranking.nearest_first(ranked, exact)
-        if vector and self.vectors:
-            from memory.search import meaning
-
-            # The score of a memory that has each word of the query once.
-            whole = sum(scale for term, scale in ranking.scales.items() if terms[term] == 1.0) or 1.0
-            shares = {number: score / whole for score, number in ordered}
-            ordered = meaning.Fusion(self, self.vectors, query, filters, shares).ranked(vector)
-        weighed = [(score * self._weight(number, boost), number) for score, number in ordered]
-        return [Hit(number, score) for score, number in nsmallest(limit, weighed, key=best_first)]
 
     def _weight(self, number: int, boost: Callable[[datetime], float] | None) -> float:
         holding, weight = self.by_number[number], 1.0
