@@ -342,8 +342,7 @@ def _before(row: Agent, session: RecordedSession) -> tuple[Memory | None, tuple[
     """Return the memory of the previous session in the project, a reference to it, and its unresolved items."""
     mine = RecordedSession.objects.filter(agent_id=row.pk, project=session.project, pk__lt=session.pk)
     earlier = mine.filter(memory__isnull=False).order_by("-pk").first()
-    memory = _own(row, earlier) if earlier is not None else None
-    if earlier is None or memory is None:
+    if earlier is None or (memory := _own(row, earlier)) is None:
         return None, ("", "")
     return memory, (_refer(row, memory.number, earlier), left_open(Silo.for_agent(row).open(memory).content))
 

@@ -5,7 +5,7 @@ import gc
 from array import array
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -185,13 +185,10 @@ class Holdings:
         last_stop, postings = self.vocabulary.last_stop, self.vocabulary.postings
         content = [term for term in terms if term > last_stop]
         distinct = set(content)
-        if number > self._highest:
-            self._highest = number
-            for term in distinct:
-                postings[term].append(number)
-        else:
-            for term in distinct:
-                insort(postings[term], number)
+        put: Callable[[list[int], int], None] = list.append if number > self._highest else insort
+        self._highest = max(number, self._highest)
+        for term in distinct:
+            put(postings[term], number)
         self.lengths.extend([0] * (number + 1 - len(self.lengths)))
         length = self.lengths[number] = len(distinct)
         self.total_length += length
