@@ -94,18 +94,14 @@ def reader(
         _update(agent, held)
         if embedder:
             _add_vectors(agent, held, embedder)
-        if held.index.searched_since is None or since is until is None:
-            yield held.index
-        else:
-            index = _of_period(agent, since, until)
-            index.vectors = held.index.vectors
-            yield index
+        is_enough = held.index.searched_since is None or since is until is None
+        yield held.index if is_enough else _of_period(agent, held, since, until)
     finally:
         held.lock.release()
         _limit_size()
 
 
-def _of_period(agent: Agent, since: datetime | None, until: datetime | None) -> Index:
+def _of_period(agent: Agent, held: _Held, since: datetime | None, until: datetime | None) -> Index:
     period = {"origin__gte": since, "origin__lte": until}
     beneath = Memory.objects.of(agent).in_layers([Layer.BENEATH])
     beneath = beneath.filter(**{name: value for name, value in period.items() if value is not None})
@@ -113,6 +109,7 @@ def _of_period(agent: Agent, since: datetime | None, until: datetime | None) -> 
     for rows in (Memory.objects.of(agent).active(), beneath.order_by("-origin")[: settings.SEARCH_LAYER_MAX]):
         index.extend(_document(silo, row) for row in rows.values_list(*_COLUMNS, named=True))
     index.keep_newest(settings.SEARCH_LAYER_MAX)
+    index.vectors = held.index.vectors
     return index
 
 
