@@ -64,8 +64,10 @@ class Gathered:
         if self.date is None:
             self.note("date could not be read")
 
-    def later(self, entry: Mapping[str, Any]) -> None:
-        """Add a note if the entry has a second date that differs from the first one. The second date is not kept."""
+    def dates(self, entry: Mapping[str, Any]) -> None:
+        """Use the entry's first date. Add a note if it has a second date that differs from the first one. The second
+        date is not kept."""
+        self.moment(entry.get("created_at"))
         value, before = entry.get("updated_at"), entry.get("created_at")
         if value and value != before and (moment(value) is None or moment(value) != moment(before)):
             self.not_kept("updated_at")

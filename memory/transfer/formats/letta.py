@@ -124,12 +124,11 @@ def _read_block(value: Mapping[str, Any], key: str) -> Iterator[Part]:
     label = value.get("label")
     found = gathering.Gathered("behavioral" if label in _OF_ITSELF else "contextual")
     found.tag(label, "label", "label:")
-    found.moment(value.get("created_at"))
+    found.dates(value)
     found.metadata(metadata)
     for name in ("description", "read_only"):
         if not gathering.is_nothing(value.get(name)):
             found.not_kept(name)
-    found.later(value)
     yield from found.found(key, value.get("value"), blank=EMPTY)
 
 
@@ -138,8 +137,7 @@ def _passage(value: Mapping[str, Any], key: str) -> Iterator[Part]:
         yield LeftOut(key, gathering.WAS_DELETED)
         return
     found = gathering.Gathered()
-    found.moment(value.get("created_at"))
+    found.dates(value)
     found.tag_each(value.get("tags"), "tags")
     found.metadata(value.get("metadata", value.get("metadata_")))
-    found.later(value)
     yield from found.found(key, value.get("text"), blank=NO_TEXT)

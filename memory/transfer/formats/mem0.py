@@ -84,7 +84,7 @@ class _Answer(JSONFile):
 
     def _gathered(self, value: Mapping[str, Any]) -> gathering.Gathered:
         found = gathering.Gathered("behavioral")
-        found.moment(value.get("created_at"))
+        found.dates(value)
         metadata = value.get("metadata")
         category = metadata.get("category") if isinstance(metadata, dict) else None
         categories = [*_listed(category), *_listed(value.get("categories")), *self._named(value.get("category_ids"))]
@@ -94,7 +94,6 @@ class _Answer(JSONFile):
         for name, before in _WHOSE.items():
             found.tag(self._whose(name, value.get(name)), name, before)
         found.metadata(metadata, besides=("category",))
-        found.later(value)
         for name, each in value.items():
             if name not in _READ and name not in _SILENT and not gathering.is_nothing(each):
                 found.not_kept(name)

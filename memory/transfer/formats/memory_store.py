@@ -26,6 +26,5 @@ class _Answer(JSONFile):
     def memories(self, _: Entry, value: dict[str, Any], key: str) -> Iterator[Part]:
         if value.get("type") != _FOLDER:
             found = Gathered()
-            found.moment(value.get("created_at"))
-            found.later(value)
+            found.dates(value)
             yield from found.found(key, value.get("content"))
