@@ -69,8 +69,7 @@ def _id(number: int) -> str:
 
 # --- reading
 
-_AGENTS, _BLOCKS, _OLDER, _PASSAGES = "agents", "blocks", "core_memory", ""
-_INLINE = f"{_AGENTS}.memory_blocks"  # blocks inside an agent that is not created yet; these blocks have no id
+_AGENTS, _BLOCKS, _PASSAGES = "agents", "blocks", ""
 _OF_ITSELF = ("persona", "human")  # blocks about the agent and its user
 
 
@@ -94,7 +93,8 @@ def _unwrapped(file: IO[bytes]) -> IO[bytes] | None:
 
 
 class _File(JSONFile):
-    lists = (_BLOCKS, _INLINE, _OLDER, _PASSAGES)
+    # The second list has blocks inside an agent that is not created yet. These blocks have no id.
+    lists = (_BLOCKS, f"{_AGENTS}.memory_blocks", "core_memory", _PASSAGES)
     within = _AGENTS
     none = "is neither an agent file nor a list of passages"
     others = {
