@@ -1,4 +1,5 @@
-"""The tools that a connected agent calls. Each is one path of the API, or two."""
+"""The tools that a connected agent calls. Each is one path of the API, or two. The docstring of a tool is its
+description for the agent."""
 
 from collections.abc import Callable
 from typing import Any
@@ -27,57 +28,71 @@ _WRITES = {"readOnlyHint": False, "destructiveHint": False, "openWorldHint": Fal
 
 
 def remember(api: Api, given: Json) -> Any:
+    """Store one fact, decision or event in your long-term memory. Call it when you learn something that will be
+    useful in later conversations. Write whole sentences, with names and dates."""
     once = str(given.pop("idempotency_key", ""))
     stored = api.call("POST", "memories", _named(given), once=once)
     return {name: value for name, value in stored.items() if name not in ("file", "no_file")}  # of use to people
 
 
 def search(api: Api, given: Json) -> Any:
+    """Find memories by their words, and by their meaning if you have an embedder. Call it before you ask the user
+    something that you may know."""
     found = api.call("POST", "memories/search", _named(given))
     return {**found, "results": [_cited(each) for each in found["results"]]}
 
 
 def fetch(api: Api, given: Json) -> Any:
+    """Read one memory by its number, with the memories that it was made from."""
     found = api.get(f"memories/{_number(given, 'id')}", {"lineage": "true"})
     return {**_cited(found), "text": found["content"]}
 
 
 def context(api: Api, given: Json) -> Any:
+    """Read your core memory and the journal of the last days. Call it once at the start of a task."""
     agent = api.outer.agent
     figures = {"core_tokens": agent.core_tokens, "budget_tokens": agent.budget_tokens}
     return {"text": api.get("context", given | {"format": "text"}), **figures, "refinement_due": schedule.why(agent)}
 
 
 def list_memories(api: Api, given: Json) -> Any:
+    """List memories by number, one page at a time. To find words, call `search`."""
     return api.get("memories", given)
 
 
 def update_memory(api: Api, given: Json) -> Any:
+    """Change the text or the tags of a memory that is wrong or out of date. The history keeps the earlier text."""
     return api.call("PATCH", f"memories/{_number(given, 'id')}", _named(given))
 
 
 def forget(api: Api, given: Json) -> Any:
+    """Discard a memory that is no longer useful. You can undo this: `restore` brings it back."""
     number = _number(given, "id")
     api.call("DELETE", f"memories/{number}")
     return {"forgotten": number, "undo": "To bring it back, call `restore` with this id."}
 
 
 def restore(api: Api, given: Json) -> Any:
+    """Bring back a forgotten memory."""
     return api.call("POST", f"memories/{_number(given, 'id')}/restore")
 
 
 def history(api: Api, given: Json) -> Any:
+    """Read the audit trail: who changed what, and when. With `entry`, read one entry with its changes."""
     return api.get(f"audit/{_number(given, 'entry')}" if "entry" in given else "audit", given)
 
 
 def begin_refinement(api: Api, given: Json) -> Any:
-    """Open a session, or continue the open one. Returns its briefing."""
+    """Open a refinement session, or continue the open one. You get a briefing: the memories, what to do, and the tools
+    that you call with `knife`. Call it when core memory is over its budget. Every change can be undone."""
     row = RefinementSession.objects.filter(held(timezone.now()), agent=api.outer.agent, driver="runtime").first()
     number = row.number if row else api.call("POST", "refinement-sessions", given | {"driver": "runtime"})["id"]
     return {"session": number, **api.get(f"refinement-sessions/{number}/briefing")}
 
 
 def knife(api: Api, given: Json) -> Any:
+    """Make one edit in the open refinement session. `action` is the name of one of the briefing's tools, and
+    `arguments` are its arguments. A refused edit changes nothing, and the result says why."""
     once, action = str(given.pop("idempotency_key", "")), given.pop("action", None)
     if not isinstance(action, str) or action not in TOOLS:
         raise invalid("action", f"must be one of: {', '.join(TOOLS)}")
@@ -88,6 +103,9 @@ def knife(api: Api, given: Json) -> Any:
 
 
 def memory(api: Api, given: Json) -> str:
+    """Keep notes in text files under /memories. `view` shows a folder (`path`) or a file (`path`, `view_range`).
+    `create` needs `path` and `file_text`; `str_replace` needs `path`, `old_str` and `new_str`; `insert` needs `path`,
+    `insert_line` and `insert_text`; `delete` needs `path`; `rename` needs `old_path` and `new_path`."""
     command = given.pop("command", None)
     if not isinstance(command, str) or command not in memory_tool.COMMANDS:
         raise invalid("command", f"must be one of: {', '.join(memory_tool.COMMANDS)}")
@@ -123,10 +141,9 @@ def _cited(memory: Json) -> Json:
 # --- what clients see
 
 
-def _tool(
-    run: Callable[[Api, Json], Any], title: str, description: str, given: Schema, out: Schema, hints: Json
-) -> Tool:
+def _tool(run: Callable[[Api, Json], Any], title: str, given: Schema, out: Schema, hints: Json) -> Tool:
     """`out` is empty if the tool returns a text."""
+    description = " ".join(str(run.__doc__).split())
     about = {"name": run.__name__, "title": title, "description": description, "inputSchema": given}
     about |= {"outputSchema": out} if out else {}
     return Tool({**about, "annotations": {"title": title, **hints}}, run)
@@ -173,100 +190,29 @@ _FIELDS = {
     name: each for _, form in memory_tool.COMMANDS.values() for name, each in schemas.of(form)["properties"].items()
 }
 
+_REMEMBER = schemas.extended(MemoryIn, idempotency_key=_ONCE)
+_FETCHED = _cited_form(LineageOut, "text", text=_text("the same as `content`"))
+_FORGOTTEN = _object("forgotten", "undo", forgotten=_WHOLE, undo=_text())
+_BEGIN = _object(mode=schemas.of(SessionIn)["properties"]["mode"])
+_KNIFE = schemas.extended(CallIn, ("action",), action=_ACTION, session=_SESSION, idempotency_key=_ONCE)
+
 ALL = (
-    _tool(
-        remember,
-        "Remember",
-        "Store one fact, decision or event in your long-term memory. Call it when you learn something that will be "
-        "useful in later conversations. Write whole sentences, with names and dates.",
-        schemas.extended(MemoryIn, idempotency_key=_ONCE),
-        _MEMORY,
-        _WRITES,
-    ),
-    _tool(
-        search,
-        "Search memories",
-        "Find memories by their words, and by their meaning if you have an embedder. Call it before you ask the user "
-        "something that you may know.",
-        schemas.of(SearchIn),
-        _object(*_FOUND, **_FOUND),
-        _READS,
-    ),
-    _tool(
-        fetch,
-        "Read a memory",
-        "Read one memory by its number, with the memories that it was made from.",
-        _object("id", id=_ID),
-        _cited_form(LineageOut, "text", text=_text("the same as `content`")),
-        _READS,
-    ),
-    _tool(
-        context,
-        "Core memory",
-        "Read your core memory and the journal of the last days. Call it once at the start of a task.",
-        _CONTEXT_IN,
-        _CONTEXT,
-        _READS,
-    ),
-    _tool(
-        list_memories,
-        "List memories",
-        "List memories by number, one page at a time. To find words, call `search`.",
-        schemas.of(ListQuery),
-        _PAGE,
-        _READS,
-    ),
-    _tool(
-        update_memory,
-        "Change a memory",
-        "Change the text or the tags of a memory that is wrong or out of date. The history keeps the earlier text.",
-        schemas.extended(RevisionIn, ("id",), id=_ID),
-        _MEMORY,
-        _WRITES,
-    ),
-    _tool(
-        forget,
-        "Forget a memory",
-        "Discard a memory that is no longer useful. You can undo this: `restore` brings it back.",
-        _object("id", id=_ID),
-        _object("forgotten", "undo", forgotten=_WHOLE, undo=_text()),
-        _WRITES,
-    ),
-    _tool(restore, "Restore a memory", "Bring back a forgotten memory.", _object("id", id=_ID), _MEMORY, _WRITES),
-    _tool(
-        history,
-        "History",
-        "Read the audit trail: who changed what, and when. With `entry`, read one entry with its changes.",
-        _HISTORY,
-        {"type": "object"},
-        _READS,
-    ),
+    _tool(remember, "Remember", _REMEMBER, _MEMORY, _WRITES),
+    _tool(search, "Search memories", schemas.of(SearchIn), _object(*_FOUND, **_FOUND), _READS),
+    _tool(fetch, "Read a memory", _object("id", id=_ID), _FETCHED, _READS),
+    _tool(context, "Core memory", _CONTEXT_IN, _CONTEXT, _READS),
+    _tool(list_memories, "List memories", schemas.of(ListQuery), _PAGE, _READS),
+    _tool(update_memory, "Change a memory", schemas.extended(RevisionIn, ("id",), id=_ID), _MEMORY, _WRITES),
+    _tool(forget, "Forget a memory", _object("id", id=_ID), _FORGOTTEN, _WRITES),
+    _tool(restore, "Restore a memory", _object("id", id=_ID), _MEMORY, _WRITES),
+    _tool(history, "History", _HISTORY, {"type": "object"}, _READS),
     _tool(
         begin_refinement,
         "Begin a refinement",
-        "Open a refinement session, or continue the open one. You get a briefing: the memories, what to do, and the "
-        "tools that you call with `knife`. Call it when core memory is over its budget. Every change can be undone.",
-        _object(mode=schemas.of(SessionIn)["properties"]["mode"]),
+        _BEGIN,
         schemas.extended(BriefingOut, ("session",), session=_WHOLE),
         _WRITES,
     ),
-    _tool(
-        knife,
-        "Refine",
-        "Make one edit in the open refinement session. `action` is the name of one of the briefing's tools, and "
-        "`arguments` are its arguments. A refused edit changes nothing, and the result says why.",
-        schemas.extended(CallIn, ("action",), action=_ACTION, session=_SESSION, idempotency_key=_ONCE),
-        schemas.of(CallOut),
-        _WRITES,
-    ),
-    _tool(
-        memory,
-        "Memory files",
-        "Keep notes in text files under /memories. `view` shows a folder (`path`) or a file (`path`, `view_range`). "
-        "`create` needs `path` and `file_text`; `str_replace` needs `path`, `old_str` and `new_str`; `insert` needs "
-        "`path`, `insert_line` and `insert_text`; `delete` needs `path`; `rename` needs `old_path` and `new_path`.",
-        _object("command", command=_COMMAND, **_FIELDS),
-        {},
-        _WRITES,
-    ),
+    _tool(knife, "Refine", _KNIFE, schemas.of(CallOut), _WRITES),
+    _tool(memory, "Memory files", _object("command", command=_COMMAND, **_FIELDS), {}, _WRITES),
 )
