@@ -3,7 +3,6 @@ from django.apps import AppConfig
 
 class RefinementConfig(AppConfig):
     name = "refinement"
-    verbose_name = "Refinement"
 
     def ready(self) -> None:
         from memory.consent.claims import claiming

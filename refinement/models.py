@@ -223,9 +223,6 @@ class SessionStep(models.Model):
     core_tokens = models.PositiveBigIntegerField()
     microseconds = models.PositiveBigIntegerField()
 
-    def __str__(self) -> str:
-        return f"{self.tool}: {self.result}"
-
 
 class Dream(models.Model):
     """A request to refine a memory store, or a copy of it, in a session of its own. An agent has at most one dream that
@@ -266,9 +263,6 @@ class Dream(models.Model):
         ]
         indexes = [models.Index(fields=["agent"], condition=Q(status="pending"), name="dream_pending")]
 
-    def __str__(self) -> str:
-        return f"dream {self.number} of {self.agent}"
-
 
 class Waiting(models.Model):
     """An agent in the backlog. The agent waits for a worker, or a worker has taken it. The row is deleted when the
@@ -290,9 +284,6 @@ class Waiting(models.Model):
     class Meta:
         indexes = [models.Index(fields=["tenant_id", "due_at"], name="waiting_by_tenant")]
 
-    def __str__(self) -> str:
-        return f"agent {self.agent_id}"
-
 
 class Provider(models.Model):
     """The availability of a provider, of one of its models, or of the model of one agent. All processes share it."""
@@ -305,18 +296,12 @@ class Provider(models.Model):
     shut_until = models.DateTimeField(null=True, help_text="before this time, the provider is not called")
     problem = models.CharField(max_length=200, blank=True, default="", db_default="", help_text="why all calls fail")
 
-    def __str__(self) -> str:
-        return self.name
-
 
 class Served(models.Model):
     """The time when a worker last took an agent of a tenant. The row has no foreign key, as in `Waiting`."""
 
     tenant_id = models.BigIntegerField(primary_key=True)
     at = models.DateTimeField()
-
-    def __str__(self) -> str:
-        return f"tenant {self.tenant_id}"
 
 
 class Share(models.Model):
@@ -331,9 +316,6 @@ class Share(models.Model):
     month = models.DateField(null=True, help_text="the first day of the month")
     model_tokens = models.PositiveBigIntegerField(default=0, help_text="tokens of ended sessions and gc in this month")
     reserved_tokens = models.PositiveBigIntegerField(default=0, db_default=0, help_text="by open sessions")
-
-    def __str__(self) -> str:
-        return f"tenant {self.tenant_id}"
 
 
 class GcReport(models.Model):
@@ -354,6 +336,3 @@ class GcReport(models.Model):
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["agent", "number"], name="gc_report_number_in_agent")]
-
-    def __str__(self) -> str:
-        return f"report {self.number}"

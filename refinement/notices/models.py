@@ -18,9 +18,6 @@ class Webhook(models.Model):
     is_quick = models.BooleanField(default=False, help_text="the last attempt succeeded without a delay")
     wait_until = models.DateTimeField(default=timezone.now, help_text="until then, nothing is delivered")
 
-    def __str__(self) -> str:
-        return f"webhook of tenant {self.tenant_id}"
-
 
 class Event(models.TextChoices):
     SESSION_FAILED = "session.failed"
@@ -39,9 +36,6 @@ class Delivery(models.Model):
     tries = models.PositiveIntegerField(default=0)
     wait_until = models.DateTimeField(help_text="the time of the next attempt")
 
-    def __str__(self) -> str:
-        return f"{self.type} {self.message}"
-
 
 class OverBudget(models.Model):
     """An agent whose core memory is over its budget. The row is deleted when the agent is back under its budget. It has
@@ -50,6 +44,3 @@ class OverBudget(models.Model):
     agent_id = models.BigIntegerField(primary_key=True)
     since = models.DateTimeField(help_text="when the service first saw it")
     is_reported = models.BooleanField(default=False, help_text="the webhook has an event about it")
-
-    def __str__(self) -> str:
-        return f"agent {self.agent_id}"
