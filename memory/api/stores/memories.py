@@ -8,18 +8,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from memory.api.base.bodies import Body, Choice, Text
-from memory.api.stores.wire import (
-    MAX_FULL_PAGE,
-    PageQuery,
-    StoresView,
-    ViewQuery,
-    cursor,
-    memory_id,
-    number_of,
-    paged,
-    store_id,
-    version_id,
-)
+from memory.api.stores import wire
 from memory.errors import Invalid
 from memory.models import Memory
 from memory.search import stores as reading
@@ -47,7 +36,7 @@ class ChangeIn(Body):
     precondition = PreconditionIn(required=False, allow_null=True)
 
 
-class MemoriesQuery(PageQuery, ViewQuery):
+class MemoriesQuery(wire.PageQuery, wire.ViewQuery):
     path_prefix = Text(required=False, allow_blank=True)
     depth = serializers.IntegerField(min_value=0, max_value=1, default=0)
 
@@ -56,12 +45,12 @@ class DeleteQuery(Body):
     expected_content_sha256 = Text(required=False)
 
 
-class MemoryView(StoresView):
+class MemoryView(wire.StoresView):
     """A path inside a store."""
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
-        self.store = number_of(kwargs["store"], "memstore_")
+        self.store = wire.number_of(kwargs["store"], "memstore_")
 
     def shown(self, memory: Memory, *, is_full: bool) -> dict[str, Any]:
         [item] = reading.items(self.agent, [memory], is_full=is_full)
@@ -74,20 +63,20 @@ class Memories(MemoryView):
         query = self.query(MemoriesQuery)
         stores.find(self.agent, self.store)
         prefix, is_full = query.get("path_prefix") or "/", query.get("view") == "full"
-        limit = min(query["limit"], MAX_FULL_PAGE) if is_full else query["limit"]
+        limit = min(query["limit"], wire.MAX_FULL_PAGE) if is_full else query["limit"]
         if not (prefix.startswith("/") and prefix.endswith("/")):
             raise Invalid("path_prefix", "must start and end with '/'")
         if prefix != "/":
             stores.checked_path(prefix.rstrip("/"))
         if query["depth"]:
-            after = cursor(query, _PLACE, b"", bytes.fromhex)
+            after = wire.cursor(query, _PLACE, b"", bytes.fromhex)
             children = reading.children(self.agent, self.store, prefix, after_place=after, limit=limit + 1)
-            found, following = paged(children, limit, lambda child: child.place.hex())
+            found, following = wire.paged(children, limit, lambda child: child.place.hex())
             data = self._mixed(found, is_full=is_full)
         else:
-            number = cursor(query, _NUMBER, 0)
+            number = wire.cursor(query, _NUMBER, 0)
             memories = reading.page(self.agent, self.store, prefix, after_number=number, limit=limit + 1)
-            found, following = paged(memories, limit, lambda memory: memory.number)
+            found, following = wire.paged(memories, limit, lambda memory: memory.number)
             data = [to_json(item) for item in reading.items(self.agent, found, is_full=is_full)]
         return Response({"data": data, "next_page": following})
 
@@ -99,23 +88,23 @@ class Memories(MemoryView):
         ]
 
     def post(self, request: Request, store: str) -> Response:
-        view, payload = self.query(ViewQuery).get("view"), self.payload(MemoryIn)
+        view, payload = self.query(wire.ViewQuery).get("view"), self.payload(MemoryIn)
         edited = stores.add(self.agent, self.store, payload["path"], payload["content"], self.actor)
         return Response(to_json(reading.added(self.agent, edited, is_full=view == "full")))
 
 
 class OneMemory(MemoryView):
     def get(self, request: Request, store: str, memory: str) -> Response:
-        view = self.query(ViewQuery).get("view")
-        found = stores.memory(self.agent, self.store, number_of(memory, "mem_"))
+        view = self.query(wire.ViewQuery).get("view")
+        found = stores.memory(self.agent, self.store, wire.number_of(memory, "mem_"))
         return Response(self.shown(found, is_full=view != "basic"))
 
     def post(self, request: Request, store: str, memory: str) -> Response:
         """Change the content or the path. An update without both changes nothing, as for a store."""
-        view, payload = self.query(ViewQuery).get("view"), self.payload(ChangeIn)
+        view, payload = self.query(wire.ViewQuery).get("view"), self.payload(ChangeIn)
         content, path = payload.get("content"), payload.get("path")
         expected = (payload.get("precondition") or {}).get("content_sha256")
-        number = number_of(memory, "mem_")
+        number = wire.number_of(memory, "mem_")
         wanted = {"content": content, "path": path, "expected": expected}
         changed = stores.revise(self.agent, self.store, number, self.actor, **wanted)
         return Response(self.shown(changed, is_full=view == "full"))
@@ -126,21 +115,21 @@ class OneMemory(MemoryView):
         expected = self.query(DeleteQuery).get("expected_content_sha256")
         if expected is not None and not _SHA256.fullmatch(expected):
             raise Invalid("expected_content_sha256", "must have 64 lower-case hexadecimal digits")
-        stores.discard(self.agent, self.store, number_of(memory, "mem_"), self.actor, expected=expected)
+        stores.discard(self.agent, self.store, wire.number_of(memory, "mem_"), self.actor, expected=expected)
         return Response({"id": memory, "type": "memory_deleted"})
 
 
 def to_json(item: Item) -> dict[str, Any]:
     memory = item.memory
     return {
-        "id": memory_id(memory.number),
+        "id": wire.memory_id(memory.number),
         "type": "memory",
-        "memory_store_id": store_id(memory.store or 0),
+        "memory_store_id": wire.store_id(memory.store or 0),
         "path": item.label.path,
         "content": item.content,
         "content_size_bytes": item.label.size,
         "content_sha256": item.label.sha256,
-        "memory_version_id": version_id(item.version, memory.number),
+        "memory_version_id": wire.version_id(item.version, memory.number),
         "created_at": memory.created_at,
         "updated_at": item.updated_at,
     }

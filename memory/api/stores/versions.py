@@ -8,20 +8,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from memory.api.base.bodies import Choice, Text
+from memory.api.stores import wire
 from memory.api.stores.memories import MemoryView
-from memory.api.stores.wire import (
-    MAX_FULL_PAGE,
-    PageQuery,
-    ViewQuery,
-    actor,
-    actor_lookups,
-    cursor,
-    memory_id,
-    number_of,
-    paged,
-    store_id,
-    version_id,
-)
 from memory.consent import redaction
 from memory.errors import NotFound
 from memory.models import StoreVersion
@@ -33,7 +21,7 @@ from memory.writing.places import CREATED, DELETED, MODIFIED
 _ID = re.compile(r"(\d{1,16})_(\d{1,16})")
 
 
-class VersionsQuery(PageQuery, ViewQuery):
+class VersionsQuery(wire.PageQuery, wire.ViewQuery):
     memory_id = Text(required=False)
     operation = Choice([CREATED, MODIFIED, DELETED], required=False)
     session_id = Text(required=False)
@@ -49,22 +37,22 @@ class Versions(MemoryView):
         query = self.query(VersionsQuery)
         stores.find(self.agent, self.store)
         is_full = query.get("view") == "full"
-        limit = min(query["limit"], MAX_FULL_PAGE) if is_full else query["limit"]
-        wanted: dict[str, Any] = {"actor": found} if (found := actor_lookups(query)) else {}
+        limit = min(query["limit"], wire.MAX_FULL_PAGE) if is_full else query["limit"]
+        wanted: dict[str, Any] = {"actor": found} if (found := wire.actor_lookups(query)) else {}
         if "memory_id" in query:
-            wanted["number"] = number_of(query["memory_id"], "mem_")
+            wanted["number"] = wire.number_of(query["memory_id"], "mem_")
         names = {"operation": "operation", "created_at_gte": "at__gte", "created_at_lte": "at__lte"}
         wanted |= {lookup: query[name] for name, lookup in names.items() if name in query}
-        before = cursor(query, _ID, None, _pair)
+        before = wire.cursor(query, _ID, None, _pair)
         rows = reading.versions(self.agent, self.store, wanted, before=before, limit=limit + 1)
-        page, following = paged(rows, limit, lambda row: f"{row.seq}_{row.number}")
+        page, following = wire.paged(rows, limit, lambda row: f"{row.seq}_{row.number}")
         data = [to_json(version) for version in reading.opened(self.agent, page, is_full=is_full)]
         return Response({"data": data, "next_page": following})
 
 
 class OneVersion(MemoryView):
     def get(self, request: Request, store: str, version: str) -> Response:
-        view = self.query(ViewQuery).get("view")
+        view = self.query(wire.ViewQuery).get("view")
         [found] = reading.opened(self.agent, [self.row(version)], is_full=view != "basic")
         return Response(to_json(found))
 
@@ -101,17 +89,17 @@ def to_json(version: Version) -> dict[str, Any]:
     row, label = version.row, version.label
     has_content = label is not None and row.operation != DELETED
     return {
-        "id": version_id(row.seq, row.number),
+        "id": wire.version_id(row.seq, row.number),
         "type": "memory_version",
-        "memory_store_id": store_id(row.store),
-        "memory_id": memory_id(row.number),
+        "memory_store_id": wire.store_id(row.store),
+        "memory_id": wire.memory_id(row.number),
         "operation": row.operation,
         "created_at": row.at,
-        "created_by": actor(version.entry),
+        "created_by": wire.actor(version.entry),
         "path": label.path if label else None,
         "content": version.content,
         "content_sha256": label.sha256 if label and has_content else None,
         "content_size_bytes": label.size if label and has_content else None,
         "redacted_at": version.redacted_by.at if version.redacted_by else None,
-        "redacted_by": actor(version.redacted_by) if version.redacted_by else None,
+        "redacted_by": wire.actor(version.redacted_by) if version.redacted_by else None,
     }
