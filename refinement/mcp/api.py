@@ -3,9 +3,8 @@ errors and results as the path of the API."""
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from io import BytesIO
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.core.handlers.wsgi import WSGIRequest
 from django.http import HttpResponse
@@ -40,8 +39,7 @@ def invalid(attr: str, detail: str) -> Refused:
     return Refused(status.HTTP_422_UNPROCESSABLE_ENTITY, {"type": "validation_error", "errors": [error]})
 
 
-@dataclass(frozen=True, slots=True)
-class Api:
+class Api(NamedTuple):
     """Calls the API for the agent of `outer`, the view that has checked the agent's key."""
 
     outer: AgentView

@@ -5,8 +5,7 @@ it was trained on.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from rest_framework import serializers, status
 
@@ -67,8 +66,7 @@ class RenameIn(Body):
     new_path = Text()
 
 
-@dataclass(frozen=True, slots=True)
-class Files:
+class Files(NamedTuple):
     """The files of an agent. `store` is the number of its store, or None before the first file."""
 
     agent: Agent

@@ -10,16 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mcp_types import CLIENT_CAPABILITIES_META_KEY, PROTOCOL_VERSION_META_KEY, methods
-from mcp_types.jsonrpc import (
-    HEADER_MISMATCH,
-    INVALID_PARAMS,
-    INVALID_REQUEST,
-    METHOD_NOT_FOUND,
-    UNSUPPORTED_PROTOCOL_VERSION,
-    JSONRPCNotification,
-    JSONRPCRequest,
-)
+from mcp_types import CLIENT_CAPABILITIES_META_KEY, PROTOCOL_VERSION_META_KEY, jsonrpc, methods
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 from rest_framework import status
@@ -53,7 +44,7 @@ class Message:
 
     def error(self, code: int, message: str, data: Any = None) -> McpError:
         """An error of this request. Earlier clients expect the HTTP status 200."""
-        modern = status.HTTP_404_NOT_FOUND if code == METHOD_NOT_FOUND else status.HTTP_400_BAD_REQUEST
+        modern = status.HTTP_404_NOT_FOUND if code == jsonrpc.METHOD_NOT_FOUND else status.HTTP_400_BAD_REQUEST
         return McpError(code, message, data, modern if self.is_modern else status.HTTP_200_OK)
 
 
@@ -65,19 +56,19 @@ def read(body: Any, headers: Mapping[str, str]) -> Message:
     """
     is_request = isinstance(body, dict) and "id" in body
     try:
-        parsed = (JSONRPCRequest if is_request else JSONRPCNotification).model_validate(body)
+        parsed = (jsonrpc.JSONRPCRequest if is_request else jsonrpc.JSONRPCNotification).model_validate(body)
     except ValidationError:
-        raise McpError(INVALID_REQUEST, ONE_MESSAGE) from None
+        raise McpError(jsonrpc.INVALID_REQUEST, ONE_MESSAGE) from None
     params = parsed.params or {}
     if not is_request:
         return Message(None, parsed.method, params, "")
     message = Message(body["id"], parsed.method, params, _version(parsed.method, params, headers))
     if (message.method, message.version) not in methods.CLIENT_REQUESTS:
-        raise message.error(METHOD_NOT_FOUND, "This version of MCP does not have this method.")
+        raise message.error(jsonrpc.METHOD_NOT_FOUND, "This version of MCP does not have this method.")
     if message.method in NAMED and not isinstance(params.get(NAMED[message.method]), str):
-        raise message.error(INVALID_PARAMS, f"params.{NAMED[message.method]} must be text.")
+        raise message.error(jsonrpc.INVALID_PARAMS, f"params.{NAMED[message.method]} must be text.")
     if not isinstance(params.get("arguments") or {}, dict):
-        raise message.error(INVALID_PARAMS, "params.arguments must be an object.")
+        raise message.error(jsonrpc.INVALID_PARAMS, "params.arguments must be an object.")
     return message
 
 
@@ -90,12 +81,12 @@ def _version(method: str, params: Mapping[str, Any], headers: Mapping[str, str])
         return str(asked) if asked in HANDSHAKE_PROTOCOL_VERSIONS else LATEST_HANDSHAKE_VERSION
     missing = [key for key in (PROTOCOL_VERSION_META_KEY, CLIENT_CAPABILITIES_META_KEY) if key not in meta]
     if missing:
-        raise McpError(INVALID_PARAMS, f"params._meta must have {' and '.join(missing)}.")
+        raise McpError(jsonrpc.INVALID_PARAMS, f"params._meta must have {' and '.join(missing)}.")
     version = meta[PROTOCOL_VERSION_META_KEY]
     _require_same_headers(method, params, version, headers)
     if version not in MODERN_PROTOCOL_VERSIONS:
         data = {"supported": list(MODERN_PROTOCOL_VERSIONS), "requested": str(version)[:100]}
-        raise McpError(UNSUPPORTED_PROTOCOL_VERSION, "This server does not support this version of MCP.", data)
+        raise McpError(jsonrpc.UNSUPPORTED_PROTOCOL_VERSION, "This server does not support this version of MCP.", data)
     return str(version)
 
 
@@ -106,7 +97,7 @@ def _require_same_headers(method: str, params: Mapping[str, Any], version: Any, 
         wanted["Mcp-Name"] = params[NAMED[method]]
     for name, value in wanted.items():
         if _decoded(headers.get(name)) != value:
-            raise McpError(HEADER_MISMATCH, f"The header {name} must have the same value as the body.")
+            raise McpError(jsonrpc.HEADER_MISMATCH, f"The header {name} must have the same value as the body.")
 
 
 def _decoded(value: str | None) -> str | None:

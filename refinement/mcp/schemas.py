@@ -25,21 +25,17 @@ def of(form: type[serializers.Serializer[Any]]) -> Schema:
 def extended(form: type[serializers.Serializer[Any]], required: tuple[str, ...] = (), **more: Schema) -> Schema:
     """The same, with more properties. `required` are names of these."""
     found = of(form)
-    return {
-        "type": "object",
-        "properties": {**more, **found["properties"]},
-        "required": [*required, *found["required"]],
-    }
+    return an_object(*required, *found["required"], **more, **found["properties"])
+
+
+def an_object(*required: str, **properties: Schema) -> Schema:
+    return {"type": "object", "properties": properties, "required": list(required)}
 
 
 def _object(form: Any) -> Schema:
     fields = {name: field for name, field in form.fields.items() if not field.write_only}
     required = [name for name, field in fields.items() if field.required or field.read_only]
-    return {
-        "type": "object",
-        "properties": {name: _field(field) for name, field in fields.items()},
-        "required": required,
-    }
+    return an_object(*required, **{name: _field(field) for name, field in fields.items()})
 
 
 def _field(field: Any) -> Schema:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from mcp_types.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -28,8 +28,7 @@ _CACHEABLE |= {"resources/list", "resources/templates/list", "resources/read"}
 Json = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Tool:
+class Tool(NamedTuple):
     """A tool as clients see it, and the function that carries it out. The function returns structured content, or a
     text. It raises Refused."""
 
@@ -37,16 +36,14 @@ class Tool:
     run: Callable[[Api, Json], Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Prompt:
+class Prompt(NamedTuple):
     """A prompt as clients see it, and the function that returns its messages. The function raises Refused."""
 
     listed: Mapping[str, Any]
     messages: Callable[[Api], list[Json]]
 
 
-@dataclass(frozen=True, slots=True)
-class Resource:
+class Resource(NamedTuple):
     """Resources with the same form of URI. `read` returns None for another form of URI. It raises Refused."""
 
     listed: Mapping[str, Any]

@@ -13,7 +13,7 @@ from refinement.api.agent import ContextQuery
 from refinement.api.sessions import BriefingOut, CallIn, CallOut, SessionIn
 from refinement.mcp import memory_tool, schemas
 from refinement.mcp.api import Api, invalid
-from refinement.mcp.schemas import Schema
+from refinement.mcp.schemas import Schema, an_object
 from refinement.mcp.server import Json, Tool
 from refinement.models import RefinementSession, held
 from refinement.tools import TOOLS
@@ -149,10 +149,6 @@ def _tool(run: Callable[[Api, Json], Any], title: str, given: Schema, out: Schem
     return Tool({**about, "annotations": {"title": title, **hints}}, run)
 
 
-def _object(*required: str, **properties: Schema) -> Schema:
-    return {"type": "object", "properties": properties, "required": list(required)}
-
-
 def _text(description: str = "", **more: Any) -> Schema:
     return {"type": "string", **({"description": description} if description else {}), **more}
 
@@ -169,16 +165,16 @@ _DUE = _text("why a refinement is due now; empty if none is due")
 def _cited_form(form: Any, *required: str, **more: Schema) -> Schema:
     found = schemas.of(form)
     names = [*found["required"], "title", "url", *required]
-    return {"type": "object", "properties": {**found["properties"], **_CITED, **more}, "required": names}
+    return an_object(*names, **found["properties"] | _CITED | more)
 
 
 _MEMORY = schemas.of(MemoryOut)
 _FOUND = schemas.of(FoundPageOut)["properties"] | {"results": {"type": "array", "items": _cited_form(FoundOut)}}
-_PAGE = _object("results", results={"type": "array", "items": _MEMORY}, next={"type": ["string", "null"]})
-_CONTEXT = _object("text", text=_text(), core_tokens=_WHOLE, budget_tokens=_WHOLE, refinement_due=_DUE)
-_CONTEXT_IN = _object(**{k: v for k, v in schemas.of(ContextQuery)["properties"].items() if k != "format"})
+_PAGE = an_object("results", results={"type": "array", "items": _MEMORY}, next={"type": ["string", "null"]})
+_CONTEXT = an_object("text", text=_text(), core_tokens=_WHOLE, budget_tokens=_WHOLE, refinement_due=_DUE)
+_CONTEXT_IN = an_object(**{k: v for k, v in schemas.of(ContextQuery)["properties"].items() if k != "format"})
 _ENTRY: Schema = {"type": "integer", "description": "number of one entry, to read its changes; default: list all"}
-_HISTORY = _object(
+_HISTORY = an_object(
     entry=_ENTRY,
     memory={"type": "integer", "description": "only entries that changed this memory"},
     session={"type": "integer", "description": "only entries of this refinement session"},
@@ -192,19 +188,19 @@ _FIELDS = {
 
 _REMEMBER = schemas.extended(MemoryIn, idempotency_key=_ONCE)
 _FETCHED = _cited_form(LineageOut, "text", text=_text("the same as `content`"))
-_FORGOTTEN = _object("forgotten", "undo", forgotten=_WHOLE, undo=_text())
-_BEGIN = _object(mode=schemas.of(SessionIn)["properties"]["mode"])
+_FORGOTTEN = an_object("forgotten", "undo", forgotten=_WHOLE, undo=_text())
+_BEGIN = an_object(mode=schemas.of(SessionIn)["properties"]["mode"])
 _KNIFE = schemas.extended(CallIn, ("action",), action=_ACTION, session=_SESSION, idempotency_key=_ONCE)
 
 ALL = (
     _tool(remember, "Remember", _REMEMBER, _MEMORY, _WRITES),
-    _tool(search, "Search memories", schemas.of(SearchIn), _object(*_FOUND, **_FOUND), _READS),
-    _tool(fetch, "Read a memory", _object("id", id=_ID), _FETCHED, _READS),
+    _tool(search, "Search memories", schemas.of(SearchIn), an_object(*_FOUND, **_FOUND), _READS),
+    _tool(fetch, "Read a memory", an_object("id", id=_ID), _FETCHED, _READS),
     _tool(context, "Core memory", _CONTEXT_IN, _CONTEXT, _READS),
     _tool(list_memories, "List memories", schemas.of(ListQuery), _PAGE, _READS),
     _tool(update_memory, "Change a memory", schemas.extended(RevisionIn, ("id",), id=_ID), _MEMORY, _WRITES),
-    _tool(forget, "Forget a memory", _object("id", id=_ID), _FORGOTTEN, _WRITES),
-    _tool(restore, "Restore a memory", _object("id", id=_ID), _MEMORY, _WRITES),
+    _tool(forget, "Forget a memory", an_object("id", id=_ID), _FORGOTTEN, _WRITES),
+    _tool(restore, "Restore a memory", an_object("id", id=_ID), _MEMORY, _WRITES),
     _tool(history, "History", _HISTORY, {"type": "object"}, _READS),
     _tool(
         begin_refinement,
@@ -214,5 +210,5 @@ ALL = (
         _WRITES,
     ),
     _tool(knife, "Refine", _KNIFE, schemas.of(CallOut), _WRITES),
-    _tool(memory, "Memory files", _object("command", command=_COMMAND, **_FIELDS), {}, _WRITES),
+    _tool(memory, "Memory files", an_object("command", command=_COMMAND, **_FIELDS), {}, _WRITES),
 )
