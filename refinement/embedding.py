@@ -153,9 +153,7 @@ def _make(agent: Agent, batch: embedding.Batch, availability: EmbedderAvailabili
         if tokens:
             allowance.add(agent.tenant_id, embedder, tokens, timezone.now())
         vectors = {number: vector for number, vector in zip(numbers, found, strict=True) if vector is not None}
-        sizes = {len(vector) for vector in vectors.values()} | (
-            {batch.row.dimensions} if batch.row.dimensions else set()
-        )
+        sizes = {batch.row.dimensions, *map(len, vectors.values())} - {0}
         if len(sizes) > 1:
             raise ModelReplyInvalid(
                 f"The embedder now makes vectors of other dimensions ({min(sizes):,} and {max(sizes):,}). Set another "

@@ -3,70 +3,66 @@
 from config.errors import DomainError
 
 
-class RefinementError(DomainError):
-    code = "refinement"
-
-
-class SessionOpen(RefinementError):
+class SessionOpen(DomainError):
     """The agent already has an open session."""
 
     code = "session_open"
 
 
-class SessionEnded(RefinementError):
+class SessionEnded(DomainError):
     """The session has ended, or another worker took its lease. It accepts no more calls."""
 
     code = "session_ended"
 
 
-class ResultNotKept(RefinementError):
+class ResultNotKept(DomainError):
     """The call was repeated with its Idempotency-Key, but its result was too large to be stored."""
 
     code = "result_not_kept"
     message = "The call was made before, but its result was too large to keep. Read the session."
 
 
-class BackingOff(RefinementError):
+class BackingOff(DomainError):
     """The agent's last session failed, or the agent's side requested it and it changed almost nothing. If the
     agent's side requests a refinement, the cool-down does not become shorter."""
 
     code = "backing_off"
 
 
-class AgentBusy(RefinementError):
+class AgentBusy(DomainError):
     """Another process kept the agent locked for too long."""
 
     code = "agent_busy"
 
 
-class AllowanceSpent(RefinementError):
+class AllowanceSpent(DomainError):
     """The tenant has used up its model tokens of this month. Until next month, the service opens only sessions that a
     person requests."""
 
     code = "allowance_spent"
 
 
-class DreamRunning(RefinementError):
+class DreamRunning(DomainError):
     """The agent has a dream that is not over."""
 
     code = "dream_running"
     message = "A dream of this agent is not over. Wait for its end, or cancel it."
 
 
-class DreamOver(RefinementError):
+class DreamOver(DomainError):
     """The dream has ended, so it cannot be canceled."""
 
     code = "dream_over"
     message = "The dream is over. Only a pending or running dream can be canceled."
 
 
-class UnknownSession(RefinementError):
+class UnknownSession(DomainError):
     """The agent has no session with this number."""
 
     code = "not_found"
 
 
-class BadCall(RefinementError):
+class BadCall(DomainError):
     """An invalid tool call. The message says how to correct it."""
 
     code = "bad_call"
@@ -77,7 +73,7 @@ class BadCall(RefinementError):
         self.more = more
 
 
-class LimitReached(RefinementError):
+class LimitReached(DomainError):
     """The call exceeds a limit of the session. The session ends, and its edits stay."""
 
     code = "limit"
@@ -87,7 +83,7 @@ class LimitReached(RefinementError):
         self.limit = limit
 
 
-class FloorReached(RefinementError):
+class FloorReached(DomainError):
     """The circuit breaker refused the call, because the call would cut core memory below the session's floor."""
 
     code = "floor"

@@ -7,8 +7,7 @@ with the agent's key or under a grant.
 
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from django.conf import settings
 from django.utils import timezone
@@ -63,8 +62,7 @@ class Output(Protocol):
         """Write all results that are still in a buffer. Raises OSError if this fails."""
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(NamedTuple):
     """How `gc` runs.
 
     `may_choose_model` says whether the content of an agent's silo may be sent to a model other than the agent's own.
@@ -100,16 +98,15 @@ def _collect(agent: Agent, name: str, options: Options, output: Output) -> None:
         return
     output.tell(f"Agent: {name}")
     output.tell(f"Entries: {agent_log.entries}")
-    model = options.model or agent.model
+    model, entries = options.model or agent.model, agent_log.entries
     _require_model(agent, agent_log, model, options)
     text = agent_log.text(agent.context_tokens)
     if text.left_out:
-        oldest = f"The oldest {text.left_out} of {agent_log.entries} entries"
+        oldest = f"The oldest {text.left_out} of {entries} entries"
         output.warn(f"{oldest} do not fit into {agent.context_tokens} tokens and are not analysed.")
     analysis = _analysis(agent, agent_log, model, text, options)
-    report = gc_reports.keep(
-        agent, analysis, model=model, entries=agent_log.entries, left_out=text.left_out, since=agent_log.seq
-    )
+    left_out, since = text.left_out, agent_log.seq
+    report = gc_reports.keep(agent, analysis, model=model, entries=entries, left_out=left_out, since=since)
     output.tell("--- Analysis ---")
     output.tell(_printable(agent, agent_log, report, analysis, options))
     try:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from audit.trail import Actor
 from memory.errors import FileFault
@@ -23,8 +22,7 @@ from memory.writing import edits, operations
 BYTES_PER_TOKEN = 16  # at most: four characters of four bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(NamedTuple):
     """The part of a log that the model gets. `size` is the number of its bytes. `left_out` says how many of the oldest
     entries are not sent."""
 

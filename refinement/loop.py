@@ -64,9 +64,8 @@ def drive(
     `report` gets lines about the progress, without content. `failed` gets the error that ended the session. The session
     stores only the code of this error.
     """
-    report(
-        f"session {session.number}: {session.tokens_before:,} tokens without {session.duplicates_removed} duplicates"
-    )
+    duplicates = f"{session.duplicates_removed} duplicates"
+    report(f"session {session.number}: {session.tokens_before:,} tokens without {duplicates}")
     try:
         _work(session, report, failed)
     except Stopped:
@@ -164,10 +163,8 @@ class _Run:
                 sessions.close(self.session, Outcome.INCOMPLETE, "no_tool_call", problem=problem)
                 return True
             has_called = bool(reply.tool_calls)
-            if reply.stop == "length":
-                messages.append(prompts.cut_off())
-            elif not has_called:
-                messages.append(prompts.nudge())
+            if reply.stop == "length" or not has_called:
+                messages.append(prompts.remark("cut_off" if reply.stop == "length" else "nudge"))
 
     def _carry_out(self, reply: Reply, messages: list[Message]) -> Result:
         """Carry out the tool calls of one reply in order, until a call ends the batch. Returns the last result."""

@@ -43,12 +43,9 @@ def opening(
     return [Message("system", system, stable=True), Message("user", briefing, stable=True)]
 
 
-def nudge() -> Message:
-    return Message("user", render_to_string("refinement/nudge.txt").strip())
-
-
-def cut_off() -> Message:
-    return Message("user", render_to_string("refinement/cut_off.txt").strip())
+def remark(name: str) -> Message:
+    """A fixed text for the model: "nudge" or "cut_off"."""
+    return Message("user", render_to_string(f"refinement/{name}.txt").strip())
 
 
 def cadence(every: timedelta | None) -> str:

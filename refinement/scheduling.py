@@ -51,9 +51,8 @@ def _next() -> Waiting | None:
     running = Counter(_taken().values_list("tenant_id", flat=True))
     waiting = free()
     served = Served.objects.filter(tenant_id=OuterRef("tenant_id")).values("at")
-    tenants: Iterable[Any] = waiting.values("tenant_id").annotate(
-        served=Subquery(served), first=Coalesce(Min("due_at"), Min("since"))
-    )
+    first = Coalesce(Min("due_at"), Min("since"))
+    tenants: Iterable[Any] = waiting.values("tenant_id").annotate(served=Subquery(served), first=first)
     if not tenants:
         return None
     chosen = min(tenants, key=lambda each: (running[each["tenant_id"]], each["served"] or NEVER, each["first"]))

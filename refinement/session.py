@@ -183,17 +183,10 @@ _COST = ("model_calls", "prompt_tokens", "cached_tokens", "completion_tokens", "
 def count_model_calls(session: RefinementSession, usage: Usage, calls: int, milliseconds: int) -> None:
     """Add the cost of one request. `calls` includes retries and failed calls. The counts are the model server's. If the
     session ended during the request, the tokens count for the tenant now."""
-    prompt, cached, completion = (
-        Value(each, BigIntegerField()) for each in (usage.prompt, usage.cached, usage.completion)
-    )
+    counts = zip(_COST, (calls, usage.prompt, usage.cached, usage.completion, milliseconds), strict=True)
+    added = {name: F(name) + Value(number, BigIntegerField()) for name, number in counts}
     with transaction.atomic():
-        row_of(session).update(
-            model_calls=F("model_calls") + calls,
-            prompt_tokens=F("prompt_tokens") + prompt,
-            cached_tokens=F("cached_tokens") + cached,
-            completion_tokens=F("completion_tokens") + completion,
-            model_milliseconds=F("model_milliseconds") + milliseconds,
-        )
+        row_of(session).update(**added)
         if row_of(session).filter(closed_at__isnull=False).exists():
             allowance.add(session.agent.tenant_id, session.model, usage.charged, timezone.now())
 

@@ -13,7 +13,7 @@ import re
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from rapidfuzz import fuzz
 
@@ -83,8 +83,7 @@ def covers(texts: Iterable[str], other: str) -> bool:
     return any(these == words and light <= more for these, more in map(_wording, texts))
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(NamedTuple):
     """A group of two or more near duplicates. The text `fullest` covers all members."""
 
     members: tuple[int, ...]

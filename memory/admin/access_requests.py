@@ -86,6 +86,7 @@ class AccessPage(ScopedAdmin):
         """The state in words, the steps so far, and the reader's link to read."""
         state = state_now(row)
         is_reader = row.person_id == request.user.pk and state == State.ACTIVE
+        reads = {"agent": row.agent_label, "operation": Operation.CONTENT_READ, "q": row.person}
         context = {
             "row": row,
             "state": state,
@@ -95,7 +96,7 @@ class AccessPage(ScopedAdmin):
             "duration": wording.duration(row.seconds),
             "entry": links.link(row.agent_id, "entry", row.number, f"entry {row.number}"),
             "read": _read(row),
-            "reads_url": reverse("admin:audit_auditentry_changelist", query=_reads_query(row)),
+            "reads_url": reverse("admin:audit_auditentry_changelist", query=reads),
             "reading_url": reading.grant_url(row.agent_label, row.number) if is_reader else "",
         }
         content = render_to_string("admin/parts/access.html", context)
@@ -147,8 +148,3 @@ def _read(row: AccessRequest) -> str:
     details = list(entries.values_list("detail", flat=True))
     read = {number for detail in details for number in detail.get("memories", ())}
     return f"{several(len(read), 'memory', 'memories')}, in {several(len(details), 'read')}" if details else ""
-
-
-def _reads_query(row: AccessRequest) -> dict[str, str]:
-    """The filters of the audit trail for the person's reads of this agent."""
-    return {"agent": row.agent_label, "operation": Operation.CONTENT_READ, "q": row.person}

@@ -12,6 +12,7 @@ from django.contrib.admin import register
 from django.db import transaction
 from django.db.models import Count
 from django.forms.models import model_to_dict
+from django.forms.utils import pretty_name
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -22,7 +23,7 @@ from config.wording import several
 from memory.access import tenants
 from memory.access.roles import Action, locked_for, manages
 from memory.admin.base.forms import AdminForm, form_page, secret_page
-from memory.admin.base.help_texts import LABELS, LIMITS, USUAL, WORK
+from memory.admin.base.help_texts import LIMITS, USUAL, WORK
 from memory.admin.base.page import ScopedAdmin, column
 from memory.admin.base.permissions import permission
 from memory.models import Tenant
@@ -49,7 +50,9 @@ class LimitsForm(AdminForm):
     def __init__(self, *args: Any, **options: Any) -> None:
         limits = self.limits().items()
         most = {name: 2**53 if name.endswith("_tokens") else MAX_INTEGER for name, _ in limits}
-        fields = {name: whole_number(text, most=most[name], label=LABELS.get(name)) for name, text in limits}
+        labels = {name: pretty_name(name.removeprefix("max_")) for name, _ in limits}
+        labels["max_steps"] = "Replies of the model"
+        fields = {name: whole_number(text, most=most[name], label=labels[name]) for name, text in limits}
         self.base_fields = self.base_fields | fields  # type: ignore[misc]  # Django copies them
         super().__init__(*args, **options)
 

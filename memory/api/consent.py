@@ -266,14 +266,8 @@ class DeclineRemoval(AgentView):
 def _removes(agent: Agent, removal_request: ConsentRequest) -> dict[str, Any]:
     if removal_request.is_erasure:
         whole = erasure.preview(agent)
-        figures = {
-            "memories": whole.memories,
-            "constitutional": [],
-            "changes": whole.entries,
-            "lineage": [],
-            "related": [],
-        }
-        return figures | {"former_vaults": whole.former_vaults}
+        figures = {"memories": whole.memories, "changes": whole.entries, "former_vaults": whole.former_vaults}
+        return figures | {"constitutional": [], "lineage": [], "related": []}
     part = redaction.preview(agent, removal_request.left, removal_request.excluded, removal_request.version)
     figures = {"memories": len(part.memories), "constitutional": part.constitutional, "changes": part.changes}
     others = {name: RelatedOut(getattr(part, name), many=True).data for name in ("lineage", "related")}

@@ -119,9 +119,8 @@ def _saved(ended: QuerySet[RefinementSession], undone: list[RefinementSession], 
     for session in undone:
         day = (session.closed_at or session.opened_at).date()
         saved[day - timedelta(days=day.weekday())] -= session.tokens_before - session.tokens_after
-    return charts.columns(
-        "Tokens saved per week", "tokens", [(f"{week:%d %b}", max(0, saved[week]), "good") for week in weeks]
-    )
+    bars = [(f"{week:%d %b}", max(0, saved[week]), "good") for week in weeks]
+    return charts.columns("Tokens saved per week", "tokens", bars)
 
 
 def _undone(ended: QuerySet[RefinementSession], tenants: list[int], since: datetime) -> list[RefinementSession]:

@@ -100,10 +100,8 @@ def parse(embedder: str) -> tuple[str, str]:
     """Split `provider/name`. Raises ModelNotConfigured."""
     provider, _, name = embedder.partition("/")
     if provider not in PROVIDERS or not name or len(embedder) > LONGEST or not embedder.isprintable():
-        choices = ", ".join(PROVIDERS)
-        raise ModelNotConfigured(
-            f"Write an embedder as provider/name, or none. The provider must be one of: {choices}."
-        )
+        problem = f"Write an embedder as provider/name, or none. The provider must be one of: {', '.join(PROVIDERS)}."
+        raise ModelNotConfigured(problem)
     if provider == "local" and not re.fullmatch(r"\w[\w.-]*", name, re.ASCII):
         raise ModelNotConfigured("The name of a local embedder has only letters, digits and . _ -")
     if provider != "local" and settings.MODELS and not any(fnmatchcase(embedder, each) for each in settings.MODELS):

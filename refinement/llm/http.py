@@ -158,9 +158,8 @@ class HttpModel(ABC):
             usage = Usage()
             with suppress(ValidationError):
                 usage = self.cost.model_validate(value).spent()
-            raise ModelReplyInvalid(
-                f"{self.who} sent a reply that does not follow its protocol: check {self.settings[1]}.", usage
-            ) from None
+            problem = f"{self.who} sent a reply that does not follow its protocol: check {self.settings[1]}."
+            raise ModelReplyInvalid(problem, usage) from None
         content = self.read(answer)
         calls = tool_calls(content.calls, request)
         stop = self.stops.get(content.stop or "", "other")
@@ -260,17 +259,15 @@ class Call:
         left = self._seconds_left()
         timeout = httpx.Timeout(left, connect=min(left, CONNECT_SECONDS))
         content = _with_long_text(self.content, self.request.long) if self.request.long else self.content
-        url, headers = self.model.base_url + self.model.path, self.model.headers
+        model, url = self.model, self.model.base_url + self.model.path
         try:
-            client = client_for(self.model.base_url)
-            with client.stream("POST", url, content=content, headers=headers, timeout=timeout) as response:
+            client = client_for(model.base_url)
+            with client.stream("POST", url, content=content, headers=model.headers, timeout=timeout) as response:
                 return self._read(response)
         except httpx.TimeoutException:
-            raise ModelTimedOut(f"{self.model.who} did not answer in time.") from None
+            raise ModelTimedOut(f"{model.who} did not answer in time.") from None
         except (httpx.HTTPError, httpx.InvalidURL, OSError, UnicodeError) as problem:
-            message = (
-                f"{self.model.who} could not be reached, or it closed the connection: check {self.model.settings[1]}."
-            )
+            message = f"{model.who} could not be reached, or it closed the connection: check {model.settings[1]}."
             error = ModelUnavailable(message, server_message=_system_error(problem))
             error.is_unreachable = True
             raise error from None

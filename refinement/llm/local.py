@@ -53,9 +53,8 @@ class Local:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = max(1, (os.cpu_count() or 1) // 2)
         try:
-            self._session = onnxruntime.InferenceSession(
-                str(_model(folder)), options, providers=["CPUExecutionProvider"]
-            )
+            providers = ["CPUExecutionProvider"]
+            self._session = onnxruntime.InferenceSession(str(_model(folder)), options, providers=providers)
             self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         except Exception as problem:  # both libraries raise their own errors, without a common class
             raise ModelNotConfigured(
@@ -64,9 +63,8 @@ class Local:
             ) from problem
         self._inputs = {each.name for each in self._session.get_inputs()}
         self._uses_first_token = _setting(folder / "1_Pooling" / "config.json", "pooling_mode_cls_token") is True
-        self._tokenizer.enable_truncation(
-            int(_setting(folder / "sentence_bert_config.json", "max_seq_length") or MAX_TOKENS)
-        )
+        most = _setting(folder / "sentence_bert_config.json", "max_seq_length") or MAX_TOKENS
+        self._tokenizer.enable_truncation(int(most))
         self._tokenizer.enable_padding()
         self._lock = threading.Lock()
 
@@ -105,14 +103,10 @@ def _setting(path: Path, name: str) -> Any:
 
 
 _loading = threading.Lock()
+_loaded = lru_cache(maxsize=4)(Local)
 
 
 def open_model(name: str) -> Local:
     """Load a model, or return the loaded one. Raises ModelNotConfigured."""
     with _loading:
         return _loaded(settings.EMBEDDERS_DIR / name)
-
-
-@lru_cache(maxsize=4)
-def _loaded(folder: Path) -> Local:
-    return Local(folder)

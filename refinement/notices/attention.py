@@ -155,9 +155,8 @@ def _items(agent: Agent, problem: str, last: RefinementSession | None) -> Iterat
         yield _failed(agent, last)._replace(since=last.closed_at)
     elif vars(agent)["grows"] and (agent.model or not is_over):
         more = vars(agent)[_SIZES[0]] - vars(agent)[_SIZES[-1]]
-        why = (
-            f"Core memory grows faster than refinement shortens it: {more:,} tokens more in {len(_SIZES) - 1} sessions."
-        )
+        grown = f"{more:,} tokens more in {len(_SIZES) - 1} sessions"
+        why = f"Core memory grows faster than refinement shortens it: {grown}."
         yield Item(agent, why, "Propose another model", _form(agent, "propose"))
     elif is_over:
         yield _over_budget(agent, page)._replace(since=vars(agent)["since"])

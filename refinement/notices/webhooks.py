@@ -69,11 +69,6 @@ def _secrets(hook: Webhook) -> list[bytes]:
     return macs(f"webhook/{hook.tenant_id}/{hook.tenant.slug}/{hook.version}")
 
 
-def _signatures(hook: Webhook, message: str, seconds: int, body: bytes) -> str:
-    text = f"{message}.{seconds}.".encode() + body
-    return " ".join(f"v1,{_base64(hmac.digest(secret, text, 'sha256'))}" for secret in _secrets(hook))
-
-
 def _base64(value: bytes) -> str:
     return b64encode(value).decode()
 
@@ -156,11 +151,13 @@ def _attempt(hook: Webhook, delivery: Delivery) -> str:
     """Send an event. Return why this failed, or ""."""
     message = {"type": delivery.type, "timestamp": delivery.at.isoformat(), "data": delivery.data}
     body, seconds = json.dumps(message).encode(), int(time.time())
+    text = f"{delivery.message}.{seconds}.".encode() + body
+    signatures = [f"v1,{_base64(hmac.digest(secret, text, 'sha256'))}" for secret in _secrets(hook)]
     headers = {
         "Content-Type": "application/json",
         "webhook-id": delivery.message,
         "webhook-timestamp": str(seconds),
-        "webhook-signature": _signatures(hook, delivery.message, seconds, body),
+        "webhook-signature": " ".join(signatures),
     }
     return posting.post(hook.url, body, headers)
 

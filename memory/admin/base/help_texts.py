@@ -10,14 +10,6 @@ LIMITS = {  # of a session
     "max_seconds": "how many seconds a session may last",
     "max_model_tokens": "how many tokens the prompts and replies of a session may have",
 }
-LABELS = {
-    "max_changes": "Changes",
-    "max_steps": "Replies of the model",
-    "max_searches": "Searches",
-    "max_failed_calls": "Failed calls",
-    "max_seconds": "Seconds",
-    "max_model_tokens": "Model tokens",
-}
 USUAL = {name: f"{default:,}" for name, default in DEFAULTS.items()}  # the service's defaults
 USUAL["max_changes"] = f"{MIN_DEFAULT_CHANGES}, or twice the number of core memories if that is more"
 WORK = {  # limits of what workers do for a tenant

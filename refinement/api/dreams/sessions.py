@@ -26,14 +26,13 @@ class OneSession(StoresView):
         """A recorded session, by its name, or a refinement session, by its number."""
         switches.require_on(self.agent)
         began, ended, last = _dates(self.agent, session.removeprefix(PREFIX))
-        status = "terminated" if ended else "running"
         return Response(
             {
                 "id": session,
                 "type": "session",
                 "agent": _agent(self.agent),
                 "resources": resources(self.agent),
-                "status": status,
+                "status": "terminated" if ended else "running",
                 "stats": {"duration_seconds": ((ended or last) - began).total_seconds()},
                 "created_at": began,
                 "updated_at": last,

@@ -60,9 +60,8 @@ class Command(Task):
         agent, key = lifecycle.create("demo", "ada", model="builtin/dedupe", actor=Actor.operator("demo"))
         with (FOLDER / "ledger.jsonl").open("rb") as file:
             done = importing.check_file(file, "jsonl").store(agent, Actor.operator("demo"))
-        self._out.print(
-            f"[bold]demo/ada[/] has {done.imported:,} memories, {done.tokens:,} tokens. Only ada can read them."
-        )
+        size = f"{done.imported:,} memories, {done.tokens:,} tokens"
+        self._out.print(f"[bold]demo/ada[/] has {size}. Only ada can read them.")
         plan = json.loads((FOLDER / "plan.json").read_text("utf-8"))
         operations.protect(agent, plan["protect_before"], ADMIN)
         session = self._refine(agent, plan["protect_during"])

@@ -10,10 +10,6 @@ from config.commandline.progress import progress
 from refinement.llm import downloads
 
 
-def _without_provider(name: str) -> str:
-    return name.removeprefix("local/")
-
-
 class Command(Task):
     help = (
         "Install a model for search by meaning into EMBEDDERS_DIR. Each file must have the pinned SHA-256. You can "
@@ -25,9 +21,8 @@ class Command(Task):
         actions = parser.add_subparsers(required=True, metavar="ACTION", dest="action")
         install = actions.add_parser("install", help="download a model, unless it is installed")
         known = sorted(downloads.KNOWN)
-        install.add_argument(
-            "name", metavar="NAME", choices=known, type=_without_provider, help=f"one of: {', '.join(known)}"
-        )
+        options: dict[str, Any] = {"choices": known, "help": f"one of: {', '.join(known)}"}
+        install.add_argument("name", metavar="NAME", type=lambda name: name.removeprefix("local/"), **options)
 
     def run(self, *, name: str, **_: Any) -> None:
         folder = downloads.install(name, lambda what, total: progress(what, unit="MB", total=total))

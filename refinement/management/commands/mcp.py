@@ -23,9 +23,8 @@ class Command(Task):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument(
-            "--url", default="", metavar="URL", help="the service, for example https://memory.example.org"
-        )
+        url = "the service, for example https://memory.example.org"
+        parser.add_argument("--url", default="", metavar="URL", help=url)
 
     def run(self, *, url: str, **options: Any) -> None:
         key = os.environ.get(KEY, "")
