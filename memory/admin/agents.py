@@ -4,7 +4,6 @@ Only the agent's side can change the settings that decide who can read. A tenant
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any, ClassVar
 
 from django.contrib.admin import SimpleListFilter, register
@@ -105,7 +104,7 @@ class AgentPage(TimeMachinePage, ScopedAdmin):
     def status(self, request: HttpRequest, row: Any) -> Status:
         row.waits = unattended()  # `parts` needs it, too
         notes = agent_parts.notes(row, row.waits)
-        return replace(agent_parts.status(row, self.state(row)), notes=notes)
+        return agent_parts.status(row, self.state(row))._replace(notes=notes)
 
     def parts(self, request: HttpRequest, row: Any) -> list[Part]:
         return agent_parts.parts(row, list(_waiting(row)), row.waits)

@@ -32,12 +32,9 @@ def latest(agent: Agent, choose: AdminForm) -> dict[str, Any]:
     entries = changing.order_by("-seq")[:MAX_ENTRIES]
     own = changing.filter(session=OuterRef("number")).order_by().values("session")
     ended = RefinementSession.objects.filter(agent=agent).exclude(outcome=Outcome.OPEN)
-    ended = ended.defer("shown", "plan", "summaries").annotate(
-        sum=Subquery(own.annotate(sum=Sum("changes")).values("sum"))
-    )
-    rows = [
-        (row, row.outcome.replace("_", " "), vars(row)["sum"] or 0) for row in ended.order_by("-number")[:MAX_SESSIONS]
-    ]
+    total = Subquery(own.annotate(sum=Sum("changes")).values("sum"))
+    ended = ended.defer("shown", "plan", "summaries").annotate(sum=total).order_by("-number")
+    rows = [(row, row.outcome.replace("_", " "), vars(row)["sum"] or 0) for row in ended[:MAX_SESSIONS]]
     undone_sessions.mark([row for row, *_ in rows])
     choose.fields["session"].widget.choices = [
         (row.number, f"{row.number}: {row.opened_at:%Y-%m-%d}, {row.tokens_before:,} → {row.tokens_after:,} tokens")

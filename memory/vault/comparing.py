@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 from memory.access import authority
 from memory.access.authentication import require_valid_key
@@ -30,8 +31,7 @@ _ROWS = 500
 Progress = Callable[[int], None]
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Difference:
+class Difference(NamedTuple):
     """A difference between a file and the silo. `number` is the memory's number, or 0 if the file has no memory. `path`
     is relative to the vault's folder, or "" if there is no file."""
 
@@ -205,8 +205,7 @@ def _differs(now: Files, page: PurePosixPath, pages: dict[PurePosixPath, set[str
     return len(data) > most or not layout.lists(data.decode(errors="replace"), page, pages, now.closed)
 
 
-@dataclass(frozen=True, slots=True)
-class Repaired:
+class Repaired(NamedTuple):
     """The result of a repair. `repaired` is the number of repaired differences. `indexed` is the number of lines of the
     index pages. `unknown` is the number of files that do not belong to the vault. `left` has the differences that
     remain. `aside` has the old and new path of each file that was moved to .discarded/."""

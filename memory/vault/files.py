@@ -9,11 +9,10 @@ unencrypted file is always removed, too.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
-from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain, islice
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import transaction
 from django.db.models import QuerySet
@@ -40,8 +39,7 @@ _BACK = 50  # number of the newest versions that are compared with a file
 _IS_CHANGING = "another program is writing to a file"
 
 
-@dataclass(frozen=True, slots=True)
-class _Write:
+class _Write(NamedTuple):
     """A staged file of a memory. `file` is the database row of the memory's file. `before` is the old line of this file
     in an index page. `replaces` is the path of an old file that is removed afterwards. `replaced` is the content of the
     old file."""

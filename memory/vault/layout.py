@@ -9,9 +9,8 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 from memory.errors import NotAFile
 from memory.markdown import sections
@@ -108,8 +107,7 @@ _OF_FILE = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """The index line of a file. `path` is the path of the file. `about` has the date and the category of the memory,
     and `title` is the memory's title. The line is stored sealed in the file's database row, because the title contains
     words of the memory."""

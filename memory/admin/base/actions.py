@@ -7,8 +7,7 @@ queryset, which contains only rows of the person's tenants. If the person may no
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from django import forms
 from django.contrib import messages
@@ -32,8 +31,7 @@ MAX_ROWS = 500  # rows per action
 MAX_LISTED = 20  # rows that the confirmation page lists
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(NamedTuple):
     """A message that says what the action did to one row, or to the rows of one agent."""
 
     line: str

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.template.loader import render_to_string
 from django.utils.safestring import SafeString
@@ -21,8 +20,7 @@ IN_LINE = 6  # memories on one side of a line
 State = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Changed:
+class Changed(NamedTuple):
     """One memory before and after an entry. A new memory has no state before."""
 
     agent_id: int

@@ -6,9 +6,9 @@ A picture needs no script, its marks are links, and CSS gives it the colours of 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from operator import itemgetter
+from typing import NamedTuple
 
 from django.db.models import F
 from django.template.loader import render_to_string
@@ -39,8 +39,7 @@ def ticks(most: int, steps: int = 4) -> list[int]:
     return [step * each for each in range(-(-most // step) + 1)]
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
+class Point(NamedTuple):
     """The size of core memory after an entry."""
 
     seq: int
@@ -48,8 +47,7 @@ class Point:
     tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(NamedTuple):
     """A linked mark in a chart."""
 
     at: datetime
@@ -95,9 +93,7 @@ def tokens_over_time(agent: Agent, found: Sequence[Point], marks: Iterable[Mark]
         "x_ticks": [(x(each), text) for each, text in _dates(first, last)],
         "limits": [(limit, y(tokens), tokens) for limit, tokens in limits.items()],
         "marks": [(x(each.at), y(each.tokens), each) for each in marks],
-        "kinds": {
-            each.kind: each.kind if each.kind in ("edit", "undone") else f"session {each.kind}" for each in marks
-        },
+        "kinds": {kind: kind if kind in ("edit", "undone") else f"session {kind}" for *_, kind in marks},
     }
     return SafeString(render_to_string("admin/parts/tokens.html", context))
 
@@ -190,8 +186,7 @@ def _names(places: dict[str, float]) -> list[tuple[str, float]]:
     return [(name, round(at, 1)) for (name, at), last in zip(ordered, before, strict=False) if at - last >= NAME_WIDTH]
 
 
-@dataclass(frozen=True, slots=True)
-class Chart:
+class Chart(NamedTuple):
     """A picture with its title, and the figures of the table below it."""
 
     title: str

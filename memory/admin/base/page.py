@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from django.contrib import messages
 from django.contrib.admin.exceptions import DisallowedModelAdminLookup
@@ -34,8 +33,7 @@ from memory.admin.base.help_texts import EMPTY_TEXTS, HELP_TEXTS
 from memory.admin.base.permissions import visible_tenant_ids
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """A part of a row's page. While `live` is true, the browser loads it again every three seconds."""
 
     name: str
@@ -44,8 +42,7 @@ class Part:
     live: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
+class Status(NamedTuple):
     """What a row's page says below its title: a label in the colour of its meaning, a sentence, and paragraphs about
     what is wrong. If something is wrong, no button is the main one."""
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from difflib import SequenceMatcher
 from functools import partial, wraps
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from django.contrib import admin
@@ -49,8 +49,7 @@ CHANGES = {"edits": "Changes"}
 _NUMBER = re.compile(r"[1-9][0-9]{0,17}")
 
 
-@dataclass(frozen=True, slots=True)
-class Grant:
+class Grant(NamedTuple):
     """An access request and its present state. The person who opens the page made this request."""
 
     agent: Agent

@@ -1,8 +1,7 @@
 """Results of requests with an Idempotency-Key. A repeated request gets the first result."""
 
-from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db.models import Q
 from django.utils import timezone
@@ -21,8 +20,7 @@ class KeyReused(APIException):
     default_detail = "This Idempotency-Key was used with another body. Use a new key."
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(NamedTuple):
     """The stored result of requests with the same Idempotency-Key. It is stored for a day. `key` and `fingerprint` are
     keyed digests of the Idempotency-Key and of the request."""
 
