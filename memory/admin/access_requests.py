@@ -29,6 +29,8 @@ from memory.errors import NotFound
 from memory.mail import wording
 from memory.models import Agent
 
+_STATES = {"waiting": "info", "active": "success", "denied": "danger", "revoked": "warning"}
+
 
 def state_now(row: AccessRequest) -> str:
     """The current state of a request. The state in the database can be outdated, because only the next access updates
@@ -108,11 +110,7 @@ class AccessPage(ScopedAdmin):
     def related_pages(self, request: HttpRequest, row: AccessRequest) -> list[tuple[str, str]]:
         return links.to_person(request, row.person)
 
-    @display(
-        description="state",
-        ordering="state",
-        label={"waiting": "info", "active": "success", "denied": "danger", "revoked": "warning"},
-    )
+    @display(description="state", ordering="state", label=_STATES)
     def current_state(self, row: AccessRequest) -> str:
         return "waiting" if state_now(row) == State.REQUESTED else state_now(row)
 
@@ -122,9 +120,8 @@ class AccessPage(ScopedAdmin):
         state = state_now(row)
         if state == State.REQUESTED:
             return format_html("<span>decide by {}</span>", moment(row.asked_at + LAPSES))
-        return (
-            format_html("<span>ended {}</span>", moment(row.ended_at)) if state == State.REVOKED else moment(row.until)
-        )
+        ended = format_html("<span>ended {}</span>", moment(row.ended_at))
+        return ended if state == State.REVOKED else moment(row.until)
 
     owner = column("agent_label", "agent", ordering="agent_label")
 

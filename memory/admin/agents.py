@@ -285,17 +285,12 @@ class AgentPage(TimeMachinePage, ScopedAdmin):
 
 
 def _first_key_page(request: HttpRequest, agent: Agent, key: str, back: str) -> HttpResponse:
-    return secret_page(
-        request,
-        title=f"First key of {agent.label}",
-        secret=key,
-        lines=[
-            "The agent's runtime sends this key with every request, in the header Authorization: Bearer KEY",
-            "First, the runtime should exchange this key for a new key that nobody else knows: POST /api/v1/agent/keys "
-            'with the body {"exchange": true, "keep": ["model"]}. After that, this key no longer works.',
-        ],
-        back=back,
-    )
+    lines = [
+        "The agent's runtime sends this key with every request, in the header Authorization: Bearer KEY",
+        "First, the runtime should exchange this key for a new key that nobody else knows: POST /api/v1/agent/keys "
+        'with the body {"exchange": true, "keep": ["model"]}. After that, this key no longer works.',
+    ]
+    return secret_page(request, title=f"First key of {agent.label}", secret=key, lines=lines, back=back)
 
 
 def _waiting(agent: Agent) -> Iterator[SafeString]:

@@ -74,14 +74,13 @@ class OneVault(AgentView):
         query, has_vault = self.query(VaultQuery), bool(self.agent.vault_path)
         found = comparing.page(self.agent, after=query["cursor"], limit=query["limit"]) if has_vault else Compared()
         is_last = found.after is None
-        return Response(
-            {
-                "path": self.agent.vault_path,
-                "is_there": writer.is_there(self.agent),
-                "is_behind": has_vault and writer.is_behind(self.agent),
-                "fault": Vault.objects.filter(agent_id=self.agent.pk).values_list("fault", flat=True).first() or "",
-                "differences": DifferenceOut(found.differences, many=True).data,
-                "unknown": found.unknown if is_last else None,
-                "next": None if is_last else str(found.after),
-            }
-        )
+        state = {
+            "path": self.agent.vault_path,
+            "is_there": writer.is_there(self.agent),
+            "is_behind": has_vault and writer.is_behind(self.agent),
+            "fault": Vault.objects.filter(agent_id=self.agent.pk).values_list("fault", flat=True).first() or "",
+            "differences": DifferenceOut(found.differences, many=True).data,
+            "unknown": found.unknown if is_last else None,
+            "next": None if is_last else str(found.after),
+        }
+        return Response(state)

@@ -78,9 +78,8 @@ class RemovalCommand(Task):
         with new_request():
             super().handle(*args, **options)
         if not disk.empty_log():
-            self.say(
-                "The write-ahead log still has the sealed content. Run this command with --waiting later to clear it."
-            )
+            later = "Run this command with --waiting later to clear it."
+            self.say(f"The write-ahead log still has the sealed content. {later}")
 
     def _request(self, agent: Agent, options: dict[str, Any]) -> None:
         number = self.request(agent, options).number

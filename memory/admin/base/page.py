@@ -157,14 +157,8 @@ class ScopedAdmin(ModelAdmin):  # type: ignore[misc]  # Unfold comes without typ
             advice = f"An export can have {export.MOST:,} rows. Use filters, such as one month."
             messages.warning(request, f"This list has {count:,} rows. {advice}")
             return HttpResponseRedirect(f"{request.path}?{query.urlencode()}")
-        name = slugify(
-            " ".join(
-                [
-                    str(self.opts.verbose_name_plural),
-                    *(value.replace("/", " ") for _, value, _ in _shown_filters(found)),
-                ]
-            )
-        )
+        words = [str(self.opts.verbose_name_plural), *(value for _, value, _ in _shown_filters(found))]
+        name = slugify(" ".join(words).replace("/", " "))
         return export.response(found.queryset, self.exported, str(form), name)
 
     def _without_unknown_filters(self, request: HttpRequest) -> HttpResponseRedirect:
@@ -263,14 +257,10 @@ class ScopedAdmin(ModelAdmin):  # type: ignore[misc]  # Unfold comes without typ
     def has_module_permission(self, request: HttpRequest) -> bool:
         return self.has_view_permission(request)
 
-    def has_add_permission(self, request: HttpRequest) -> bool:
+    def has_add_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         return False
 
-    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        return False
+    has_change_permission = has_delete_permission = has_add_permission
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:
         filters = self.list_filter if request is None else self.get_list_filter(request)

@@ -52,11 +52,9 @@ class Command(Task):
         settings = {field: options[field] for field, *_ in _SETTINGS.values()}
         if settings["target_tokens"] is None:
             settings["target_tokens"] = min(5_000, -(-settings["budget_tokens"] * 5 // 8))
-        actor = Actor.operator("create_agent")
+        settings |= {"model": model, "actor": Actor.operator("create_agent"), "memory_enabled": not memory_off}
         with transaction.atomic():  # if the key cannot be printed, the agent is not created
-            created, key = lifecycle.create(
-                tenant, slug, model=model, actor=actor, memory_enabled=not memory_off, **settings
-            )
+            created, key = lifecycle.create(tenant, slug, **settings)
             self.stdout.write(" ", ending="")  # JSON allows it
             self.stdout.flush()
         self.result({"tenant": created.tenant.slug, "agent": created.slug, "key": key})

@@ -52,11 +52,8 @@ class Command(RemovalCommand):
         return ""
 
     def request(self, agent: Agent, options: dict[str, Any]) -> Request:
-        reason, asked_by, operator = options["reason"], options["asked_by"], Actor.operator("redact")
-        excluded = options["exclude"]
-        return requests.ask_redaction(
-            agent, options["ids"], operator, reason=reason, asked_by=asked_by, excluded=excluded
-        )
+        given = {"reason": options["reason"], "asked_by": options["asked_by"], "excluded": options["exclude"]}
+        return requests.ask_redaction(agent, options["ids"], Actor.operator("redact"), **given)
 
     def remove(self, agent: Agent, request: int, actor: Actor, options: dict[str, Any]) -> redaction.Figures:
         return redaction.redact(agent, request, actor, include_constitutional=options["include_constitutional"])

@@ -91,9 +91,8 @@ class Command(Task):
             later = f"{'entry' if len(seqs) == 1 else 'entries'} {', '.join(map(str, seqs))}"
             self.tell(f"conflict: memory {number} was changed later, by {later}")
         if figures.rests:
-            self.tell(
-                "after this, the agent is over its budget, and is refined again after a day. Pause it to prevent this"
-            )
+            again = "is refined again after a day. Pause it to prevent this"
+            self.tell(f"after this, the agent is over its budget, and {again}")
         if figures.redacted:
             self.tell(f"not rolled back, because redacted in the meantime: {', '.join(map(str, figures.redacted))}")
         if figures.constitutional and not figures.entry:
