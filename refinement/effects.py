@@ -129,15 +129,9 @@ def _consolidate(call: CallContext, wanted: tools.ConsolidateMemories) -> None:
     if call.session.store is not None:
         stores.require_open(call.agent, call.session.store)  # a client can archive it during the session
     report = _check_rewrite(call, sources, wanted.new_content)
-    edited = operations.consolidate(
-        call.agent,
-        sources,
-        wanted.new_content,
-        call.actor,
-        category=wanted.category,
-        session=call.session.number,
-        store=call.session.store,
-    )
+    where = {"session": call.session.number, "store": call.session.store}
+    content, category = wanted.new_content, wanted.category
+    edited = operations.consolidate(call.agent, sources, content, call.actor, category=category, **where)
     new = edited.memories[0]
     call.session.pending[str(new.number)] = new.version
     call.session.merged += len(sources)

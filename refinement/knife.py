@@ -34,6 +34,8 @@ from refinement.errors import FloorReached, LimitReached, ResultNotKept, Session
 from refinement.llm.base import Message, Tool, arguments_of
 from refinement.models import Driver, Outcome, RefinementSession
 
+Given = Mapping[str, Any] | None  # the arguments of a call; None if the model did not send a JSON object
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Result:
@@ -83,16 +85,16 @@ class Knife:
         self._require_mine(agent, sessions.row_of(self._session).get())
         switches.require_same(agent, self._session.agent)
 
-    def call(self, name: str, arguments: Mapping[str, Any] | None, *, is_last: bool = True) -> Result:
+    def call(self, name: str, given: Given, *, is_last: bool = True) -> Result:
         """Make one call. If the call is refused, the result says why. If it is the last call of the reply, the result
         has the session's figures. Raises no domain error."""
         try:
             with self._locked() as (agent, row):
-                return _carry_out(agent, row, name, arguments, with_figures=is_last)
+                return _carry_out(agent, row, name, given, with_figures=is_last)
         except cache.Behind as behind:
             with cache.reader(behind.args[0]):  # updates the index
                 pass
-            return self.call(name, arguments, is_last=is_last)
+            return self.call(name, given, is_last=is_last)
         except (SessionEnded, errors.MemoryDisabled) as ended:
             reason = schedule.MODEL_CHANGED if isinstance(ended, SessionEnded) else ended.code
             sessions.close(self._session, Outcome.INCOMPLETE, reason)  # if it is still open
@@ -180,10 +182,10 @@ def call(
     agent: Agent,
     number: int,
     tool: str,
-    arguments: Mapping[str, Any] | None,
+    given: Given,
     *,
     reply: str = "",
-    is_last: bool = True,
+    is_last: bool,
     kept: Kept | None = None,
 ) -> Result:
     """Make one call, in one transaction. Consecutive calls with the same `reply` count as one step. More than
@@ -206,7 +208,7 @@ def call(
                 silo = Silo.for_agent(locked)
                 # A runtime chooses the reply's name, and the name may quote the reply.
                 digest = silo.digest(reply, "reply").hex() if reply else ""
-                result = _carry_out(locked, row, tool, arguments, reply=digest, with_figures=is_last)
+                result = _carry_out(locked, row, tool, given, reply=digest, with_figures=is_last)
                 if kept and tool.removeprefix(tools.PREFIX) not in tools.READING:
                     text = silo.seal_text(place, number, json.dumps(astuple(result))).hex()
                     kept.store(locked, [text if len(text) <= MOST_KEPT else ""])
@@ -215,7 +217,7 @@ def call(
     except cache.Behind as behind:
         with cache.reader(behind.args[0]):  # updates the index
             pass
-        return call(agent, number, tool, arguments, reply=reply, is_last=is_last, kept=kept)
+        return call(agent, number, tool, given, reply=reply, is_last=is_last, kept=kept)
     raise errors.MemoryDisabled  # outside the transaction, which has ended the session
 
 
@@ -257,7 +259,7 @@ def _carry_out(
     agent: Agent,
     row: RefinementSession,
     name: str,
-    arguments: Mapping[str, Any] | None,
+    given: Given,
     *,
     reply: str | None = None,
     with_figures: bool,
@@ -268,7 +270,7 @@ def _carry_out(
     floor, if no edit succeeded between them.
     """
     is_shown = reply is not None and bool(row.pending)
-    call = _make(agent, row, name.removeprefix(tools.PREFIX), arguments, reply=reply)
+    call = _make(agent, row, name.removeprefix(tools.PREFIX), given, reply=reply)
     row = call.session
     sizes = ledger.size(agent, row.store) if row.store else (agent.core_tokens, agent.core_count)
     row.tokens_after, row.memories_after = sizes
@@ -292,9 +294,9 @@ def _make(
     agent: Agent,
     row: RefinementSession,
     name: str,
-    arguments: Mapping[str, Any] | None,
-    *,
+    given: Given,
     reply: str | None = None,
+    *,
     is_edit: bool = False,
 ) -> CallContext:
     """Make one call, or one edit of `apply`, and add it to the session's timeline. A refused call changes only the
@@ -304,7 +306,7 @@ def _make(
         if reply is not None:
             row.count_step(reply)
         row.require_time()
-        checked = tools.parse(row.mode, name, arguments, is_edit=is_edit)
+        checked = tools.parse(row.mode, name, given, is_edit=is_edit)
         call = CallContext(agent, copy(row))
         with _savepoint(agent) if is_edit else nullcontext():
             if isinstance(checked, tools.Apply):

@@ -34,6 +34,7 @@ from refinement.schedule import DATABASE_FAILED, MODEL_CHANGED, NOT_CONFIGURED, 
 log = structlog.get_logger("palimpsest.refinement")
 
 Report = Callable[[str], None]
+Failed = Callable[[DomainError], None]
 
 LEAST_OUTPUT = 256  # tokens of one reply
 NO_CALL = "The model answered in text instead of calling tools."
@@ -47,17 +48,14 @@ def refine(
     trigger: str,
     mode: str = Mode.FULL,
     report: Report = lambda _: None,
-    failed: Callable[[DomainError], None] = lambda _: None,
+    failed: Failed = lambda _: None,
 ) -> RefinementSession:
     """Open a session and run it. Raises SessionOpen, MemoryDisabled."""
     return drive(sessions.open_session(agent, trigger=trigger, mode=mode), report=report, failed=failed)
 
 
 def drive(
-    session: RefinementSession,
-    *,
-    report: Report = lambda _: None,
-    failed: Callable[[DomainError], None] = lambda _: None,
+    session: RefinementSession, *, report: Report = lambda _: None, failed: Failed = lambda _: None
 ) -> RefinementSession:
     """Run an open session until it has ended. Returns the ended session.
 
@@ -85,7 +83,7 @@ def drive(
     return session
 
 
-def _work(session: RefinementSession, report: Report, failed: Callable[[DomainError], None]) -> None:
+def _work(session: RefinementSession, report: Report, failed: Failed) -> None:
     try:
         knife = Knife(session)
         model, name = open_model(session.model, session.agent, knife.require_open)

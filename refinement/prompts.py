@@ -24,22 +24,21 @@ def opening(
     dream = Dream.objects.filter(agent_id=agent.pk, session=session.number).first() if session.store else None
     rules = render_to_string("refinement/rules.txt", {"refinement_prompt": added, "mode": session.mode}).strip()
     system = f"{own.strip()}\n\n{rules}".strip()
-    briefing = render_to_string(
-        "refinement/store_briefing.txt" if session.store else "refinement/briefing.txt",
-        {
-            "session": session,
-            "over_budget": session.tokens_after - session.budget_tokens,
-            "over_target": session.tokens_after - session.target_tokens,
-            "may_cut": max(0, session.counted_tokens - session.floor_tokens),
-            "cadence": cadence(agent.refine_every),
-            "batch": batch,
-            "batches": batches,
-            "ledger": ledger.text(entries),
-            "similar": ledger.similar(entries),
-            "instructions": dreams.instructions(agent, [dream]).get(dream.number, "") if dream else "",
-            "recordings": [ledger.one_line(each) for each in dreams.recordings(agent, dream)] if dream else [],
-        },
-    ).strip()
+    context = {
+        "session": session,
+        "over_budget": session.tokens_after - session.budget_tokens,
+        "over_target": session.tokens_after - session.target_tokens,
+        "may_cut": max(0, session.counted_tokens - session.floor_tokens),
+        "cadence": cadence(agent.refine_every),
+        "batch": batch,
+        "batches": batches,
+        "ledger": ledger.text(entries),
+        "similar": ledger.similar(entries),
+        "instructions": dreams.instructions(agent, [dream]).get(dream.number, "") if dream else "",
+        "recordings": [ledger.one_line(each) for each in dreams.recordings(agent, dream)] if dream else [],
+    }
+    template = "refinement/store_briefing.txt" if session.store else "refinement/briefing.txt"
+    briefing = render_to_string(template, context).strip()
     return [Message("system", system, stable=True), Message("user", briefing, stable=True)]
 
 

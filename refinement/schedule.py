@@ -39,13 +39,9 @@ def due(now: datetime | None = None) -> QuerySet[Agent]:
     without a model is not due.
     """
     now = now or timezone.now()
-    return (
-        overdue(now)
-        .filter(~Exists(RefinementSession.objects.filter(held(now), agent=OuterRef("pk"))))
-        .filter(Q(due_reason=DueReason.MANUAL) | ~allowance.used_up(now), ~Q(model=""))
-        .select_related("tenant")
-        .order_by("due_at", "pk")
-    )
+    rows = overdue(now).filter(~Exists(RefinementSession.objects.filter(held(now), agent=OuterRef("pk"))))
+    rows = rows.filter(Q(due_reason=DueReason.MANUAL) | ~allowance.used_up(now), ~Q(model=""))
+    return rows.select_related("tenant").order_by("due_at", "pk")
 
 
 def overdue(now: datetime | None = None) -> QuerySet[Agent]:

@@ -21,6 +21,7 @@ from memory.admin.base.permissions import visible_tenant_ids
 from memory.admin.base.texts import budget_bar, next_refinement
 from memory.models import Agent
 from refinement import probe, schedule, undone_sessions
+from refinement.admin.sessions import MEANINGS
 from refinement.models import Outcome, RefinementSession
 from refinement.monitoring.health import problems
 from refinement.notices import attention
@@ -133,22 +134,14 @@ def _undone(ended: QuerySet[RefinementSession], tenants: list[int], since: datet
     return [session for session in found if session.undone_by]
 
 
-MEANINGS = {
-    Outcome.COMPLETED: "good",
-    Outcome.FAILED: "bad",
-    Outcome.INCOMPLETE: "warn",
-    Outcome.ABANDONED: "warn",
-    Outcome.OPEN: "primary",
-}
-
-
 def _outcomes(tenants: list[int], undone: list[RefinementSession]) -> Chart:
     since = timezone.now() - timedelta(days=DAYS)
     ended = RefinementSession.objects.filter(agent__tenant__in=tenants, opened_at__gte=since)
     rows = Counter(dict(ended.values_list("outcome").annotate(count=Count("pk")).order_by()))
     rolled_back = Counter(session.outcome for session in undone if session.opened_at >= since)
     rows -= rolled_back
-    bars = [(each.value, rows[each.value], MEANINGS.get(each, "faint")) for each in Outcome if rows.get(each.value)]
+    meanings = MEANINGS | {Outcome.OPEN: "primary"}
+    bars = [(each.value, rows[each.value], meanings.get(each, "faint")) for each in Outcome if rows.get(each.value)]
     if rolled_back:
         bars.append(("rolled back", rolled_back.total(), "faint"))
     return charts.columns(f"Sessions of the last {DAYS} days, by outcome", "sessions", bars)

@@ -27,7 +27,8 @@ from refinement import cost, undone_sessions
 from refinement.models import Outcome, RefinementSession
 from refinement.schedule import NOT_CONFIGURED
 
-_MEANINGS = {Outcome.COMPLETED: "good", Outcome.FAILED: "bad", Outcome.INCOMPLETE: "warn", Outcome.ABANDONED: "warn"}
+MEANINGS = {Outcome.COMPLETED: "good", Outcome.FAILED: "bad", Outcome.INCOMPLETE: "warn", Outcome.ABANDONED: "warn"}
+_LABELS = {Outcome.COMPLETED: "success", Outcome.FAILED: "danger", Outcome.INCOMPLETE: "warning", Outcome.OPEN: "info"}
 MAX_STEPS = 500  # in the timeline of a session's page
 CHANGED = ("duplicates_removed", "changes", "protected", "promoted")  # counters of a session's changes to memories
 
@@ -79,7 +80,7 @@ class SessionPage(ScopedAdmin):
         said = format_html(text, why, agent, row.agent.label, row.model, moment(row.opened_at), undone)
         above = _above(row) if row.outcome == Outcome.COMPLETED and not row.undone_by else ""
         said = format_html("{} It ended {}.", said, above) if above else said
-        return Status(self.result(row), _MEANINGS.get(Outcome(row.outcome), "faint"), said)
+        return Status(self.result(row), MEANINGS.get(Outcome(row.outcome), "faint"), said)
 
     def parts(self, request: HttpRequest, row: RefinementSession) -> list[Part]:
         is_open = row.outcome == Outcome.OPEN
@@ -110,16 +111,7 @@ class SessionPage(ScopedAdmin):
 
     replies = column("steps", "model replies")
 
-    @display(
-        description="outcome",
-        ordering="outcome",
-        label={
-            Outcome.COMPLETED: "success",
-            Outcome.OPEN: "info",
-            Outcome.FAILED: "danger",
-            Outcome.INCOMPLETE: "warning",
-        },
-    )
+    @display(description="outcome", ordering="outcome", label=_LABELS)
     def result(self, session: RefinementSession) -> str:
         return "rolled back" if session.undone_by else str(session.outcome)
 
@@ -144,9 +136,8 @@ class SessionPage(ScopedAdmin):
 
     @display(description="core tokens")
     def weight(self, session: RefinementSession) -> str:
-        return (
-            f"{session.tokens_before:,}\N{NO-BREAK SPACE}\N{RIGHTWARDS ARROW}\N{NO-BREAK SPACE}{session.tokens_after:,}"
-        )
+        sizes = f"{session.tokens_before:,} \N{RIGHTWARDS ARROW} {session.tokens_after:,}"
+        return sizes.replace(" ", "\N{NO-BREAK SPACE}")
 
     @display(description="expected cost")
     def expected(self, session: RefinementSession) -> str:

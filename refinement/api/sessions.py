@@ -59,18 +59,9 @@ class SessionOut(serializers.ModelSerializer[RefinementSession]):
         model = RefinementSession
         fields = (
             *("id", "driver", "mode", "store", "trigger", "model", "outcome", "reason", "opened_at", "closed_at"),
-            *("undone_by", "lease_until", "budget_tokens", "target_tokens", "floor_tokens"),
-            *(
-                "tokens_before",
-                "tokens_after",
-                "memories_before",
-                "memories_after",
-                "repeated_tokens",
-                "duplicates_removed",
-                "batch",
-                "batches",
-            ),
-            *("steps", "max_steps", "changes", "max_changes", "merged", "updated", "deleted"),
+            *("undone_by", "lease_until", "budget_tokens", "target_tokens", "floor_tokens", "tokens_before"),
+            *("tokens_after", "memories_before", "memories_after", "repeated_tokens", "duplicates_removed"),
+            *("batch", "batches", "steps", "max_steps", "changes", "max_changes", "merged", "updated", "deleted"),
             *("demoted", "protected", "promoted", "left_out", "problem", "cost"),
         )
         read_only_fields = fields

@@ -48,15 +48,9 @@ class _Stored(Collector):
 
 def _sessions() -> Iterator[Metric]:
     counts = GaugeMetricFamily("palimpsest_sessions", "Sessions by outcome and reason", labels=["outcome", "reason"])
-    rows: list[Any] = list(
-        RefinementSession.objects.order_by()
-        .values("outcome", "reason")
-        .annotate(
-            sessions=Count("pk"),
-            saved=Sum(F("lost_tokens") + F("repeated_tokens")),
-            **{name: Sum(name) for name in _OF_MODELS},
-        )
-    )
+    sums: dict[str, Any] = {name: Sum(name) for name in _OF_MODELS}
+    sums |= {"sessions": Count("pk"), "saved": Sum(F("lost_tokens") + F("repeated_tokens"))}
+    rows: list[Any] = list(RefinementSession.objects.order_by().values("outcome", "reason").annotate(**sums))
     for row in rows:
         counts.add_metric([row["outcome"], row["reason"]], row["sessions"])
     yield counts

@@ -26,24 +26,23 @@ class OneSession(StoresView):
         """A recorded session, by its name, or a refinement session, by its number."""
         switches.require_on(self.agent)
         began, ended, last = _dates(self.agent, session.removeprefix(PREFIX))
-        return Response(
-            {
-                "id": session,
-                "type": "session",
-                "agent": _agent(self.agent),
-                "resources": resources(self.agent),
-                "status": "terminated" if ended else "running",
-                "stats": {"duration_seconds": ((ended or last) - began).total_seconds()},
-                "created_at": began,
-                "updated_at": last,
-                "environment_id": "env_none",
-                "metadata": {},
-                "outcome_evaluations": [],
-                "usage": {},
-                "vault_ids": [],
-                **dict.fromkeys(("archived_at", "budget", "title")),
-            }
-        )
+        shown = {
+            "id": session,
+            "type": "session",
+            "agent": _agent(self.agent),
+            "resources": resources(self.agent),
+            "status": "terminated" if ended else "running",
+            "stats": {"duration_seconds": ((ended or last) - began).total_seconds()},
+            "created_at": began,
+            "updated_at": last,
+            "environment_id": "env_none",
+            "metadata": {},
+            "outcome_evaluations": [],
+            "usage": {},
+            "vault_ids": [],
+            **dict.fromkeys(("archived_at", "budget", "title")),
+        }
+        return Response(shown)
 
 
 def recorded(agent: Agent, names: list[str]) -> QuerySet[RecordedSession]:
