@@ -51,8 +51,6 @@ def figures(session: RefinementSession) -> dict[str, int | float | None]:
         "expected_prompt_tokens": estimate.prompt,
         "expected_completion_tokens": estimate.completion,
         "expected_price": price(session.model, estimate),
-        "prompt_tokens": session.prompt_tokens,
-        "cached_tokens": session.cached_tokens,
-        "completion_tokens": session.completion_tokens,
+        **{name: getattr(session, name) for name in ("prompt_tokens", "cached_tokens", "completion_tokens")},
         "price": price(session.model, session.used) if session.model_calls else None,
     }

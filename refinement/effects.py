@@ -42,7 +42,6 @@ LEFT_OUT_SEARCHED, LEFT_OUT_SHOWN = 200, 50  # details of one edit
 SEARCH_SECONDS = 0.3  # for these details, while the agent is locked
 GROWTH = 16  # tokens by which a result may exceed its sources, for example for a full date or a name
 _WORD = re.compile(r"\w+")  # without search operators
-_PLACE = ("scope", "project")
 
 
 @dataclass(slots=True)
@@ -295,8 +294,8 @@ def _check_rewrite(call: CallContext, sources: list[Memory], content: str) -> di
             "grown",
         )
     # A result that equals another core memory will be removed as an exact duplicate, so it counts as lost.
-    digest, place = Silo.for_agent(call.agent).digest(content), {name: getattr(sources[0], name) for name in _PLACE}
-    groups = counters.duplicates(call.agent, {digest}, **place) if is_core else {}
+    digest, one = Silo.for_agent(call.agent).digest(content), sources[0]
+    groups = counters.duplicates(call.agent, {digest}, scope=one.scope, project=one.project) if is_core else {}
     equal = sum(sizes.total() for sizes in groups.values())
     if equal > sum(bytes(source.digest) == digest for source in sources):
         after = 0

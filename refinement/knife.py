@@ -157,7 +157,8 @@ def briefing(agent: Agent, number: int) -> Briefing:
         batches = () if row.plan else ledger.batches(ledger.read(agent), agent.context_tokens)
         plan = row.plan or [[each.memory.number for each in batch] for batch in batches] or [[]]
         batch = min(row.batch, len(plan) - 1)
-        entries = ledger.read(agent, _of_batch(row, plan[batch]))
+        # If the batch was shown before, it includes what the session has found and made since.
+        entries = ledger.read(agent, sorted({*plan[batch], *map(int, row.shown), *map(int, row.pending)}))
         with edits.locked(agent) as locked:
             row = _driven(locked, number)
             switches.require_on(locked)
@@ -238,11 +239,6 @@ def _driven(agent: Agent, number: int) -> RefinementSession:
     if row.driver != Driver.RUNTIME:
         raise SessionEnded(f"Session {row.number} is driven by the service.")
     return row
-
-
-def _of_batch(row: RefinementSession, planned: list[int]) -> list[int]:
-    """The memories of a batch. If it was shown before, they include what the session has found and made since."""
-    return sorted({*planned, *map(int, row.shown), *map(int, row.pending)})
 
 
 # --- in the transaction: the agent's row is locked, and the session's row is current

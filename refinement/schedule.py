@@ -97,7 +97,10 @@ def set_next(agent: Agent, session: RefinementSession) -> None:
     now = session.closed_at or timezone.now()
     troubled = session.outcome in (Outcome.FAILED, Outcome.INCOMPLETE, Outcome.ABANDONED)
     if agent.failures_in_a_row and session.driver == Driver.RUNTIME and not troubled:
-        _keep_waiting(agent, now)  # the runtime's model is not the one that failed
+        agent.last_refined_at = now
+        if agent.quiet_until is not None:  # the runtime's model is not the one that failed
+            agent.due_at, agent.due_reason = max(now, agent.quiet_until), DueReason.RETRY
+        agent.save(update_fields=_DATES)
         return
     if session.reason not in _NO_FAILURES:
         agent.failures_in_a_row = agent.failures_in_a_row + 1 if troubled else 0
@@ -154,13 +157,6 @@ def _wait(agent: Agent, now: datetime, wait: timedelta) -> None:
     until = now + wait + due_dates.spread(wait, f"{agent.pk}/{now.timestamp()}")
     agent.quiet_until = until
     agent.due_at, agent.due_reason = until, DueReason.RETRY
-
-
-def _keep_waiting(agent: Agent, now: datetime) -> None:
-    agent.last_refined_at = now
-    if agent.quiet_until is not None:
-        agent.due_at, agent.due_reason = max(now, agent.quiet_until), DueReason.RETRY
-    agent.save(update_fields=_DATES)
 
 
 def _stay_quiet(agent: Agent, now: datetime) -> None:

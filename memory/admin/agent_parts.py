@@ -89,7 +89,9 @@ def _merged(agent: Agent) -> list[int]:
 
 def tabs(request: HttpRequest, agent: Agent) -> list[tuple[str, str]]:
     """The lists of an agent that the person may see."""
-    return [(name, _list_url(model, agent)) for name, model in LISTS.items() if links.may_open(request, model)]
+    lists = {name: model.lower().replace(".", "_") for name, model in LISTS.items() if links.may_open(request, model)}
+    query = {"agent": agent.label}
+    return [(name, reverse(f"admin:{model}_changelist", query=query)) for name, model in lists.items()]
 
 
 def status(agent: Agent, state: str | None) -> Status:
@@ -128,11 +130,6 @@ def _summary(agent: Agent, waits: str, is_running: bool) -> SafeString:
         "result": last and _result(last),
     }
     return SafeString(render_to_string("admin/parts/agent.html", context))
-
-
-def _list_url(model: str, agent: Agent) -> str:
-    name = model.lower().replace(".", "_")
-    return reverse(f"admin:{name}_changelist", query={"agent": agent.label})
 
 
 def in_words(every: timedelta) -> str:

@@ -132,9 +132,10 @@ class MembershipPage(ScopedAdmin):
 
 class Deactivate(AdminAction):
     name, label, needs, is_destructive = "deactivate", "Deactivate", Action.TENANTS, True
+    is_active = True
 
     def is_offered(self, row: Person) -> bool:
-        return row.is_active
+        return row.is_active == self.is_active
 
     def preview(self, rows: Sequence[Person]) -> Iterable[str]:
         yield "Signs these people out everywhere. They cannot sign in until a superuser reactivates them."
@@ -145,22 +146,15 @@ class Deactivate(AdminAction):
             yield f"After this, these tenants have no owner who can sign in: {', '.join(left)}."
 
     def do(self, row: Person, by: Any, values: dict[str, Any]) -> str:
-        people.set_active(row, by, is_active=False)
-        return "deactivated."
+        people.set_active(row, by, is_active=not self.is_active)
+        return "deactivated." if self.is_active else "can sign in again."
 
 
-class Reactivate(AdminAction):
-    name, label, needs = "reactivate", "Reactivate", Action.TENANTS
-
-    def is_offered(self, row: Person) -> bool:
-        return not row.is_active
+class Reactivate(Deactivate):
+    name, label, is_destructive, is_active = "reactivate", "Reactivate", False, False
 
     def preview(self, rows: Sequence[Person]) -> Iterable[str]:
         yield "These people can sign in again, with the roles that they still have. Grants that have ended stay ended."
-
-    def do(self, row: Person, by: Any, values: dict[str, Any]) -> str:
-        people.set_active(row, by, is_active=True)
-        return "can sign in again."
 
 
 @register(Person)

@@ -25,6 +25,7 @@ from memory.admin.base import links
 from memory.admin.base.forms import AdminForm
 from memory.admin.base.permissions import actor_of, permission
 from memory.admin.base.texts import time_machine_url
+from memory.admin.tenants import whole_number
 from memory.admin.time_machine_lists import latest
 from memory.errors import Conflict, Constitutional
 from memory.models import Agent
@@ -32,7 +33,7 @@ from memory.time_machine import rollback
 from memory.time_machine.selection import What, entries_of
 from refinement import session as sessions
 
-MAX_NUMBER = 2**53
+MOST = 2**53
 KINDS = {
     "moment": "everything after a date and time",
     "from_entry": "one entry and everything later",
@@ -70,19 +71,16 @@ class ChooseForm(AdminForm):
         label="Date and time in UTC",  # time_machine.js makes it local
         widget=forms.DateTimeInput({"type": "datetime-local", "step": 1}, format="%Y-%m-%dT%H:%M:%S"),
     )
-    session = forms.IntegerField(
-        min_value=0,
-        max_value=MAX_NUMBER,
-        required=False,
+    session = whole_number(
+        "one of the latest sessions; you can roll back an older session on its page",
+        most=MOST,
         widget=forms.Select,
-        help_text="one of the latest sessions; you can roll back an older session on its page",
     )
-    entry = forms.IntegerField(
-        min_value=1,
-        max_value=MAX_NUMBER,
-        required=False,
+    entry = whole_number(
+        "for an import or a migration, the number of its first entry",
+        least=1,
+        most=MOST,
         label="Number of the entry",
-        help_text="for an import or a migration, the number of its first entry",
     )
 
     def clean(self) -> dict[str, Any]:
@@ -119,7 +117,7 @@ class RollBackForm(AdminForm):
         widget=forms.Textarea({"rows": 2}),
         help_text="optional; the reason stays in the audit trail. Do not quote memories.",
     )
-    head = forms.IntegerField(min_value=0, max_value=MAX_NUMBER, widget=forms.HiddenInput({"id": "head"}))
+    head = forms.IntegerField(min_value=0, max_value=MOST, widget=forms.HiddenInput({"id": "head"}))
 
     def keep_needed(self, figures: rollback.Figures) -> None:
         """Remove the options that make no difference to this rollback."""

@@ -22,7 +22,6 @@ from memory.recording import cleanup, recorder, retrieval, sessions
 from memory.recording.interactions import KINDS, LEVELS, MOST, Interaction
 from memory.recording.sessions import CATEGORY, Outcomes
 
-_OPTIONAL: Any = {"required": False, "allow_null": True, "default": None}
 _LINE = OPTIONAL_TEXT | {"max_length": 1_000}
 _NOTE = OPTIONAL_TEXT | {"max_length": 500}
 
@@ -37,7 +36,7 @@ class RecordingIn(Body):
     intent = Text(**_NOTE)
     effectiveness = Text(**_NOTE)
     learnings = Text(**_NOTE)
-    response_seconds = serializers.FloatField(**_OPTIONAL, min_value=0, max_value=10**7)
+    response_seconds = serializers.FloatField(allow_null=True, default=None, min_value=0, max_value=10**7)
     tools = List(child=Text(max_length=64), max_length=20, required=False, default=list)
     metrics = Text(**_NOTE)
     requested = Boolean(

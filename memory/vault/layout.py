@@ -45,17 +45,13 @@ def title_in_index(memory: Memory, opened: Opened, path: PurePosixPath, rules: M
     return paths.file_name(memory.number, _title(memory, opened)).removesuffix(".md")
 
 
-def aside(path: PurePosixPath) -> PurePosixPath:
-    return PurePosixPath(ASIDE, back(path))
-
-
 def back(path: PurePosixPath) -> PurePosixPath:
     return PurePosixPath(*path.parts[1:]) if path.parts[0] in (ASIDE, BENEATH) else path
 
 
 def everywhere(path: PurePosixPath) -> tuple[PurePosixPath, ...]:
     """Return the paths that a file has while its memory is active, beneath and discarded."""
-    return back(path), PurePosixPath(BENEATH, back(path)), aside(path)
+    return back(path), PurePosixPath(BENEATH, back(path)), PurePosixPath(ASIDE, back(path))
 
 
 def of_layer(memory: Memory, path: PurePosixPath) -> PurePosixPath:

@@ -44,10 +44,9 @@ def remove(disk: Disk, paths: Paths) -> None:
     stems = {path.stem: path for path in paths.values() if path is not None}
 
     def is_of_them(path: PurePosixPath) -> bool:
-        if path.name.startswith(NEW) or _number_of(path) in paths or _was_at(path, stems) or _has_name_of(path, paths):
-            return True
+        is_named = path.name.startswith(NEW) or _number_of(path) in paths or _was_at(path, stems)
         # An unreadable file may be a copy of a memory's file. The error makes a later sync retry the removal.
-        return _number_inside(disk, path) in paths
+        return is_named or _has_name_of(path, paths) or _number_inside(disk, path) in paths
 
     known = [place for path in stems.values() for place in layout.everywhere(path)]
     _remove_each(disk, is_of_them, known)

@@ -6,7 +6,7 @@ edit or a worker retries all changes after this entry. Files that are up to date
 """
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
@@ -86,15 +86,11 @@ def catch_up() -> None:
     others = Agent.objects.exclude(vault_path="").exclude(pk__in=late).order_by("pk").values_list("pk", "vault_path")
     emptied = (pk for pk, path in others.iterator() if Path(path).is_dir() and not Path(path, LOCK).exists())
     for agents in (late, islice(emptied, CAUGHT_UP_AT_ONCE)):
-        _sync_in_time(agents)
-
-
-def _sync_in_time(agents: Iterable[int]) -> None:
-    until = time.monotonic() + MOST_SECONDS
-    for agent_id in agents:
-        try_sync(agent_id)
-        if time.monotonic() >= until:
-            return
+        until = time.monotonic() + MOST_SECONDS
+        for agent_id in agents:
+            try_sync(agent_id)
+            if time.monotonic() >= until:
+                break
 
 
 def sync(agent: Agent, edited: Sequence[int] = ()) -> None:

@@ -255,11 +255,6 @@ class Context(AgentView):
         if form == "text":
             headers |= {"X-Tokens": str(block.tokens), "X-Left-Out": str(block.left_out)}
             return HttpResponse(block.as_text(), content_type="text/plain; charset=utf-8", headers=headers)
-        body = {
-            "core": [Read(*line).to_dict() for line in block.core],
-            "journal": [Read(*line).to_dict() for line in block.journal],
-            "tokens": block.tokens,
-            "left_out": block.left_out,
-            "left_out_tokens": block.left_out_tokens,
-        }
-        return Response(body, headers=headers)
+        body = {name: [Read(*line).to_dict() for line in getattr(block, name)] for name in ("core", "journal")}
+        figures = {name: getattr(block, name) for name in ("tokens", "left_out", "left_out_tokens")}
+        return Response(body | figures, headers=headers)

@@ -35,30 +35,26 @@ class ToolError(Refused):
         super().__init__(status.HTTP_409_CONFLICT, message)
 
 
-class ViewIn(Body):
+class PathIn(Body):
     path = Text()
+
+
+class ViewIn(PathIn):
     view_range = List(child=serializers.IntegerField(), min_length=2, max_length=2, required=False)
 
 
-class CreateIn(Body):
-    path = Text()
+class CreateIn(PathIn):
     file_text = Text(allow_blank=True)
 
 
-class StrReplaceIn(Body):
-    path = Text()
+class StrReplaceIn(PathIn):
     old_str = Text()
     new_str = Text(allow_blank=True, default="")
 
 
-class InsertIn(Body):
-    path = Text()
+class InsertIn(PathIn):
     insert_line = serializers.IntegerField()
     insert_text = Text(allow_blank=True)
-
-
-class DeleteIn(Body):
-    path = Text()
 
 
 class RenameIn(Body):
@@ -234,7 +230,7 @@ COMMANDS: Mapping[str, tuple[Callable[..., str], type[Body]]] = {
     "create": (create, CreateIn),
     "str_replace": (str_replace, StrReplaceIn),
     "insert": (insert, InsertIn),
-    "delete": (delete, DeleteIn),
+    "delete": (delete, PathIn),
     "rename": (rename, RenameIn),
 }
 

@@ -226,7 +226,7 @@ class View(APIView):
         if the client is gone."""
         if self.turns:
             return
-        turn: dict[object, int] = {("turn", each): TURNS + place for place, each in enumerate(self.senders[:2])}
+        turn: dict[object, int] = {("turn", each): TURNS + n for n, each in enumerate(self.senders[:2])}
         is_free = at_once.begin(turn)
         if not is_free and not at_once.begin(turn, seconds=at_once.MAX_WAIT):
             raise Throttled(1)
@@ -237,9 +237,7 @@ class View(APIView):
     def begin_download(self) -> None:
         """Count a response whose body is made while it is sent. Its client may be slow, so it keeps no turn. Raises
         Throttled."""
-        download: dict[object, int] = {
-            ("download", each): DOWNLOADS + place for place, each in enumerate(self.senders[:2])
-        }
+        download: dict[object, int] = {("download", each): DOWNLOADS + n for n, each in enumerate(self.senders[:2])}
         if not at_once.begin(download):
             raise Throttled(1)
         self.senders += download

@@ -65,7 +65,8 @@ class StoresView(AgentView):
         if len(sent.intersection(self.betas)) != 1:
             raise BadRequest(f"The header anthropic-beta must have one of: {', '.join(self.betas)}.")
         workspace = request.headers.get("anthropic-workspace-id")
-        if workspace and workspace != workspace_id(self):
+        # A tenant is a workspace.
+        if workspace and workspace != f"wrkspc_{(getattr(self, 'tenant', None) or self.agent.tenant).slug}":
             raise PermissionDenied("The key does not belong to the workspace in anthropic-workspace-id.")
 
     def query(self, form: type[Body]) -> dict[str, Any]:
@@ -173,11 +174,6 @@ def memory_id(number: int) -> str:
 
 def version_id(seq: int, number: int) -> str:
     return f"memver_{seq}_{number}"
-
-
-def workspace_id(view: Any) -> str:
-    """A tenant is a workspace."""
-    return f"wrkspc_{(getattr(view, 'tenant', None) or view.agent.tenant).slug}"
 
 
 def actor(entry: AuditEntry) -> dict[str, str]:

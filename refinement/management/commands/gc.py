@@ -9,7 +9,6 @@ from typing import Any, NoReturn
 
 from django.core.management.base import CommandParser
 from django.db import DatabaseError
-from django.db.models import QuerySet
 
 from audit.trail import Actor
 from config.commandline import Task, drop_output, is_attended, printable
@@ -69,7 +68,9 @@ class Command(Task):
         return code
 
     def _one(self, name: str, options: gc.Options, access: _Access) -> int | None:
-        found = list(_named(name))
+        tenant, slash, slug = name.rpartition("/")
+        rows = Agent.objects.select_related("tenant").filter(slug=slug).order_by("tenant__slug")
+        found = list(rows.filter(tenant__slug=tenant) if slash else rows)
         if len(found) > 1:
             labels = ", ".join(agent.label for agent in found)
             return self._refuse(f'several tenants have an agent "{name}": name one of {labels}', USAGE)
@@ -90,8 +91,9 @@ class Command(Task):
         if not agents:
             self.tell("No agents with memory enabled.")
             return None
-        failed = 0
-        for number, (agent, name) in enumerate(zip(agents, _names(agents), strict=True), 1):
+        failed, slugs = 0, Counter(agent.slug for agent in agents)
+        for number, agent in enumerate(agents, 1):
+            name = agent.slug if slugs[agent.slug] == 1 else agent.label  # two tenants may have the same slug
             if is_attended() and self.stderr.isatty():
                 self.say(f"[{number} of {len(agents)}] {name}")
             self.tell(f"=== GC: {name} ===")
@@ -164,15 +166,3 @@ class _Access:
         except (KeyRejected, NotGranted):
             return False
         return True
-
-
-def _named(name: str) -> QuerySet[Agent]:
-    tenant, slash, slug = name.rpartition("/")
-    rows = Agent.objects.select_related("tenant").filter(slug=slug).order_by("tenant__slug")
-    return rows.filter(tenant__slug=tenant) if slash else rows
-
-
-def _names(agents: list[Agent]) -> list[str]:
-    """The slugs of the agents. If two tenants have an agent with the same slug, the names are TENANT/AGENT."""
-    slugs = Counter(agent.slug for agent in agents)
-    return [agent.slug if slugs[agent.slug] == 1 else agent.label for agent in agents]
