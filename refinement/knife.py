@@ -384,13 +384,7 @@ _COUNTED = (
 def _progress(call: CallContext) -> dict[str, Any]:
     """The session's figures. The last result of each reply contains them."""
     row = call.session
-    return {
-        "tokens": {"core": row.tokens_after, "target": row.target_tokens, "floor": row.floor_tokens},
-        "left": {
-            "changes": row.max_changes - row.changes,
-            "tokens_to_cut": max(0, call.mass - row.floor_tokens),
-            "steps": row.max_steps - row.steps,
-            "searches": row.max_searches - row.searches,
-            "failed_calls": row.max_failed_calls - row.failed_calls,
-        },
-    }
+    tokens = {"core": row.tokens_after, "target": row.target_tokens, "floor": row.floor_tokens}
+    left = {"changes": row.max_changes - row.changes, "tokens_to_cut": max(0, call.mass - row.floor_tokens)}
+    left |= {name: getattr(row, f"max_{name}") - getattr(row, name) for name in ("steps", "searches", "failed_calls")}
+    return {"tokens": tokens, "left": left}

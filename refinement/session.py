@@ -77,16 +77,10 @@ def open_session(
         session.own_microseconds = round((time.perf_counter() - started) * 1_000_000)
         session.save(force_insert=True)
         with edits.begin(agent, Operation.SESSION_OPENED, SYSTEM, session=number) as edit:
-            edit.detail = {
-                "mode": mode,
-                "driver": driver,
-                "trigger": trigger,
-                "model": session.model,
-                "tokens": session.tokens_before,
-                "repeated_tokens": session.repeated_tokens,
-                "target": session.target_tokens,
-                "floor": session.floor_tokens,
-            } | ({} if store is None else {"store": store})
+            edit.detail = {"mode": mode, "driver": driver, "trigger": trigger, "model": session.model}
+            edit.detail |= {"tokens": session.tokens_before, "repeated_tokens": session.repeated_tokens}
+            edit.detail |= {"target": session.target_tokens, "floor": session.floor_tokens}
+            edit.detail |= {} if store is None else {"store": store}
             edit.finish(always=True)
         return session
 

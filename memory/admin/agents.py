@@ -125,12 +125,8 @@ class AgentPage(TimeMachinePage, ScopedAdmin):
         return [each for each in actions if each.path not in ("time-machine", "ask", "keys")]
 
     def related_pages(self, request: HttpRequest, row: Agent) -> list[tuple[str, str]]:
-        links = []
-        if self.may(request, Action.STEER, row):
-            links.append(("Time Machine", time_machine_url(row.pk)))
-        if self.may(request, Action.ASK, row):
-            links.append(("Ask for access", ask_access_url(row.pk)))
-        return links
+        pages = (("Time Machine", Action.STEER, time_machine_url), ("Ask for access", Action.ASK, ask_access_url))
+        return [(label, url(row.pk)) for label, action, url in pages if self.may(request, action, row)]
 
     has_configure_permission = permission(Action.CONFIGURE)
     has_ask_permission = permission(Action.ASK)

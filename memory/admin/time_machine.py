@@ -50,6 +50,7 @@ LABELS = {
     "session_from": "undo entry {} and the rest of its session",
     "import": "undo the import that began with entry {}",
 }
+CONFLICTS = {"skip": "Leave these memories as they are", "force": "Undo the later changes of these memories, too"}
 OTHERS = {"entry": "from_entry", "from_entry": "entry"}  # the other choice for the same entry
 ADVICE = {
     Conflict.code: "Choose below what to do with the memories that later entries changed.",
@@ -102,10 +103,7 @@ class RollBackForm(AdminForm):
     """The form with the options of the rollback."""
 
     conflicts = forms.ChoiceField(
-        choices=[
-            ("skip", "Leave these memories as they are"),
-            ("force", "Undo the later changes of these memories, too"),
-        ],
+        choices=CONFLICTS,
         required=False,
         label="Memories that later entries changed",
         widget=UnfoldAdminRadioSelectWidget,

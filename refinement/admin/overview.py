@@ -54,14 +54,12 @@ def figures(request: HttpRequest) -> dict[str, Any]:
 def _next_steps(request: HttpRequest) -> list[tuple[str, str]]:
     """Return the label and the URL of each step that the person may take next. The page shows these steps if there are
     no agents yet."""
-    steps = []
-    if manages(request.user):  # type: ignore[arg-type]  # the site requires sign-in
-        steps.append(("Add a tenant", reverse("admin:memory_tenant_add_tenant")))
-    if visible_tenant_ids(request, Action.CONFIGURE):
-        steps.append(("Add an agent", reverse("admin:memory_agent_add_agent")))
-    if visible_tenant_ids(request, Action.STAFF):
-        steps.append(("Invite people", reverse("admin:memory_invitation_changelist")))
-    return steps
+    steps = (
+        ("Add a tenant", "memory_tenant_add_tenant", manages(request.user)),  # type: ignore[arg-type]  # signed in
+        ("Add an agent", "memory_agent_add_agent", visible_tenant_ids(request, Action.CONFIGURE)),
+        ("Invite people", "memory_invitation_changelist", visible_tenant_ids(request, Action.STAFF)),
+    )
+    return [(label, reverse(f"admin:{name}")) for label, name, may in steps if may]
 
 
 def _counts(agents: Any, tenants: list[int]) -> list[tuple[str, int, str, str]]:

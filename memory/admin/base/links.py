@@ -6,6 +6,7 @@ from typing import Any
 from django.apps import apps
 from django.contrib import admin
 from django.http import Http404, HttpRequest, HttpResponseRedirect
+from django.shortcuts import get_object_or_404
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
@@ -28,9 +29,7 @@ def go(request: HttpRequest, agent_id: int, kind: str, number: int) -> HttpRespo
     page: Any = admin.site.get_model_admin(apps.get_model(name))
     if not page.has_view_permission(request):
         raise Http404
-    row = page.get_queryset(request).filter(agent_id=agent_id, **{field: number}).first()
-    if row is None:
-        raise Http404
+    row = get_object_or_404(page.get_queryset(request), agent_id=agent_id, **{field: number})
     return HttpResponseRedirect(page.row_url(row))
 
 

@@ -284,9 +284,8 @@ def _shown_filters(found: ChangeList) -> list[tuple[str, str, str]]:
     shown = []
     for each in found.filter_specs:
         every, *choices = each.choices(found)
-        shown += [
-            (str(each.title), str(one["display"]), str(every["query_string"])) for one in choices if one["selected"]
-        ]
+        chosen = [str(one["display"]) for one in choices if one["selected"]]
+        shown += [(str(each.title), value, str(every["query_string"])) for value in chosen]
     return shown
 
 

@@ -169,7 +169,6 @@ def _in_use(active: int, many: int) -> str:
     if many == 1:
         return "It is in use now." if active else "It is not in use now."
     if active in (0, many):
-        return (
-            f"{'Both' if many == 2 else f'All {many:,}'} are in use now." if active else "None of them is in use now."
-        )
+        all_of_them = "Both" if many == 2 else f"All {many:,}"
+        return f"{all_of_them} are in use now." if active else "None of them is in use now."
     return f"{active:,} of them {'is' if active == 1 else 'are'} in use now."

@@ -98,10 +98,9 @@ class Command(Task):
         self._has_output = True
         width = max(map(len, figures))
         for name, value in figures.items():
-            if value in (None, ""):
-                continue
-            text = f"{value:,}" if type(value) is int else value
-            self.tell(f"{name.replace('_', ' '):<{width}}  {text}")
+            if value not in (None, ""):
+                text = f"{value:,}" if type(value) is int else value
+                self.tell(f"{name.replace('_', ' '):<{width}}  {text}")
 
 
 def report_of(session: RefinementSession) -> dict[str, Any]:
