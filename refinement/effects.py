@@ -130,8 +130,7 @@ def _consolidate(call: CallContext, wanted: tools.ConsolidateMemories) -> None:
     report = _check_rewrite(call, sources, wanted.new_content)
     where = {"session": call.session.number, "store": call.session.store}
     content, category = wanted.new_content, wanted.category
-    edited = operations.consolidate(call.agent, sources, content, call.actor, category=category, **where)
-    new = edited.memories[0]
+    new = operations.consolidate(call.agent, sources, content, call.actor, category=category, **where).memories[0]
     call.session.pending[str(new.number)] = new.version
     call.session.merged += len(sources)
     call.answer = {

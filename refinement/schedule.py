@@ -96,9 +96,10 @@ def set_next(agent: Agent, session: RefinementSession) -> None:
         return
     now = session.closed_at or timezone.now()
     troubled = session.outcome in (Outcome.FAILED, Outcome.INCOMPLETE, Outcome.ABANDONED)
+    # A runtime's model is not the one that failed, so the agent goes on waiting.
     if agent.failures_in_a_row and session.driver == Driver.RUNTIME and not troubled:
         agent.last_refined_at = now
-        if agent.quiet_until is not None:  # the runtime's model is not the one that failed
+        if agent.quiet_until is not None:
             agent.due_at, agent.due_reason = max(now, agent.quiet_until), DueReason.RETRY
         agent.save(update_fields=_DATES)
         return

@@ -76,8 +76,7 @@ class BudgetForm(LimitsForm):
         super().__init__(*args, **options)
         present = self.initial.get("refine_every")
         if present and duration_string(present) not in dict(INTERVALS):  # set over the API
-            choices = [*INTERVALS, (duration_string(present), f"every {present}")]
-            self.fields["refine_every"].widget.choices = choices
+            self.fields["refine_every"].widget.choices = [*INTERVALS, (duration_string(present), f"every {present}")]
 
     def clean(self) -> dict[str, Any]:
         """Replace an empty `last_n` or `max_entries` with 0."""
@@ -100,7 +99,7 @@ class SettingsForm(BudgetForm):
 
 
 class ModelChoiceForm(AdminForm):
-    """A choice of the models that this service can call, and a field for another model."""
+    """A choice of the models that this service can call, a field for another model, and the steward."""
 
     model_is_required: ClassVar[bool] = False
     shown_if = [("other_model", "model", "")]
@@ -111,6 +110,7 @@ class ModelChoiceForm(AdminForm):
         "it searches), and builtin/dedupe merges only near duplicates, so core memory may stay over its budget",
     )
     other_model = forms.CharField(max_length=200, required=False, label="Another model")
+    steward = forms.EmailField(required=False, help_text="email address of the person who decides for the agent")
 
     def __init__(self, *args: Any, models: Iterable[str], providers: Iterable[str], **options: Any) -> None:
         super().__init__(*args, **options)
@@ -149,7 +149,6 @@ class NewAgentForm(ModelChoiceForm, BudgetForm, TenantChoiceForm):
         widget=forms.Select(choices=[(name, name) for name in sorted(LANGUAGES)]),
         help_text="language of the memories, for search; if it is not in the list, choose 'other'",
     )
-    steward = forms.EmailField(required=False, help_text="email address of the person who decides for the agent")
 
 
 class ProposalForm(ModelChoiceForm):
@@ -162,7 +161,6 @@ class ProposalForm(ModelChoiceForm):
         "proposal replaces an earlier open proposal.",
     )
     field_order = ("model", "other_model")
-    steward = forms.EmailField(required=False, help_text="email address of the person who decides for the agent")
     is_steward_only = forms.BooleanField(
         required=False, label="Only the steward consents", help_text="the runtime cannot consent"
     )

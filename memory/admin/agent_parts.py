@@ -47,8 +47,8 @@ def parts(agent: Agent, notes: list[str], waits: str) -> list[Part]:
     return found
 
 
-def session_marks(agent: Agent, most: int, url: Callable[[RefinementSession], str] | None = None) -> list[charts.Mark]:
-    """The latest ended sessions, as marks of a chart. They lead to the pages of the sessions, or to `url`."""
+def session_marks(agent: Agent, most: int, url: Callable[[int, str, int], str] = links.url) -> list[charts.Mark]:
+    """The latest ended sessions, as marks of a chart. `url` makes their addresses. They lead to the sessions' pages."""
     ended = RefinementSession.objects.filter(agent=agent, closed_at__isnull=False).exclude(mode="store")
     rows = list(ended.defer("shown", "plan", "summaries").order_by("-number")[:most])
     undone_sessions.mark(rows)
@@ -56,7 +56,7 @@ def session_marks(agent: Agent, most: int, url: Callable[[RefinementSession], st
         charts.Mark(
             row.closed_at or row.opened_at,
             row.tokens_after,
-            url(row) if url else links.url(agent.pk, "session", row.number),
+            url(agent.pk, "session", row.number),
             f"session {row.number}: {_result(row)}",
             "undone" if row.undone_by else row.outcome,
         )

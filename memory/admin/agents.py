@@ -103,8 +103,7 @@ class AgentPage(TimeMachinePage, ScopedAdmin):
 
     def status(self, request: HttpRequest, row: Any) -> Status:
         row.waits = unattended()  # `parts` needs it, too
-        notes = agent_parts.notes(row, row.waits)
-        return agent_parts.status(row, self.state(row))._replace(notes=notes)
+        return agent_parts.status(row, self.state(row))._replace(notes=agent_parts.notes(row, row.waits))
 
     def parts(self, request: HttpRequest, row: Any) -> list[Part]:
         return agent_parts.parts(row, list(_waiting(row)), row.waits)
@@ -312,8 +311,7 @@ def _mail_warning() -> str:
 def _models(tenants: QuerySet[Tenant], current: str = "") -> dict[str, list[str]]:
     """What a form offers as models: those that can be called, and the current one."""
     usable = probe.usable(Agent.objects.filter(tenant__in=tenants).values_list("model", flat=True).distinct())
-    models = sorted({*usable, current} - {""})
-    return {"models": models, "providers": probe.configured_providers()}
+    return {"models": sorted({*usable, current} - {""}), "providers": probe.configured_providers()}
 
 
 def _require_model(model: str) -> None:

@@ -64,9 +64,7 @@ def _timeline(agent: Agent, undone: Undone, latest: list[AuditEntry]) -> dict[st
         for entry in reversed(latest)
         if entry.session is None
     ]
-    sessions = agent_parts.session_marks(
-        agent, MAX_ENTRIES, lambda row: time_machine_url(agent.pk, "session", row.number)
-    )
+    sessions = agent_parts.session_marks(agent, MAX_ENTRIES, time_machine_url)
     oldest, is_long = latest[-1], agent.audit_seq >= 2 * charts.MOST_POINTS  # a long trail has more steps than points
     steps = [] if is_long else [(int(1_000 * each.at.timestamp()), each.tokens) for each in points]
     first, last = (1_000 * at.timestamp() for at in (points[0].at, max(timezone.now(), points[-1].at)))

@@ -252,8 +252,7 @@ class AgreeToRemoval(AgentView):
     @extend_schema(operation_id="removal_requests_agree", request=AgreeIn, responses=RemovalOut)
     def post(self, request: Request, number: int) -> Response:
         """Agree to a request to remove content, and remove the content permanently."""
-        payload = self.payload(AgreeIn)
-        return _decided(self, number, partial(approval.approve, **payload), RemovalOut, *REMOVALS)
+        return _decided(self, number, partial(approval.approve, **self.payload(AgreeIn)), RemovalOut, *REMOVALS)
 
 
 class DeclineRemoval(AgentView):

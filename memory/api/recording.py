@@ -62,13 +62,11 @@ class _Skipped(Exception):
         self.reason = reason
 
 
+_OUT = {201: RecordingOut, 200: RecordingOut}
+
+
 class Recordings(AgentView):
-    @extend_schema(
-        operation_id="recordings_create",
-        request=RecordingIn,
-        responses={201: RecordingOut, 200: RecordingOut},
-        parameters=[IDEMPOTENCY_KEY],
-    )
+    @extend_schema(operation_id="recordings_create", request=RecordingIn, responses=_OUT, parameters=[IDEMPOTENCY_KEY])
     def post(self, request: Request) -> Response:
         """Record an interaction. The status is 201. If the interaction is skipped, the status is 200, and `skipped`
         says why."""

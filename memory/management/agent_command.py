@@ -194,8 +194,7 @@ class AgentCommand(Task):
         """Return the path of a memory's file. If the memory has no file, print the reason and return None."""
         if number is None:
             return None
-        row = Agent.objects.select_related("tenant").get(pk=agent.pk)
-        found = writer.files_or_reasons(row, [number])[0]
+        found = writer.files_or_reasons(Agent.objects.select_related("tenant").get(pk=agent.pk), [number])[0]
         if found["no_file"]:
             self.say(f"The memory is stored, but has no file: {found['no_file']}.")
         return found["file"]

@@ -256,8 +256,7 @@ class Files:
         for nth, (path, kept) in enumerate(self.disk.moved_aside[since:], since):
             memory = memories.get(path)
             if memory is not None and paths.is_private(memory.category, self.rules):
-                target = self._seal_copy(memory, kept)
-                self.disk.moved_aside[nth] = path, target
+                self.disk.moved_aside[nth] = path, self._seal_copy(memory, kept)
 
     def _seal_copy(self, memory: Memory, path: PurePosixPath) -> PurePosixPath:
         """Replace a copy in .discarded/ with a sealed file, and return the path of that file. If the copy is too large,

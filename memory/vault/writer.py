@@ -189,8 +189,7 @@ def is_there(agent: Agent) -> bool:
 def files_of(agent: Agent, numbers: Sequence[int]) -> dict[int, str]:
     """Return a dict from the numbers of these memories to the paths of their files. A memory without a current file
     is not in the result."""
-    mine = Memory.objects.of(agent).numbered(numbers)
-    versions = dict(mine.values_list("number", "version"))
+    versions = dict(Memory.objects.of(agent).numbered(numbers).values_list("number", "version"))
     rows = VaultFile.objects.filter(agent_id=agent.pk, number__among=list(numbers), state=VaultFile.State.THERE)
     silo, found = Silo.for_agent(agent), {}
     for row in rows:

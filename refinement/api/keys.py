@@ -16,7 +16,7 @@ from memory.consent import claims
 from memory.errors import Invalid, KeyRejected
 
 LEAST_KEY = 16  # characters of the Idempotency-Key of an exchange
-_IDEMPOTENCY_KEY = OpenApiParameter(
+_KEY = OpenApiParameter(
     "Idempotency-Key",
     str,
     OpenApiParameter.HEADER,
@@ -58,9 +58,7 @@ class Keys(AgentView):
         if not isinstance(request.auth, str):
             super().check_permissions(request)
 
-    @extend_schema(
-        operation_id="agent_key_issue", request=KeyIn, responses={201: ClaimOut}, parameters=[_IDEMPOTENCY_KEY]
-    )
+    @extend_schema(operation_id="agent_key_issue", request=KeyIn, responses={201: ClaimOut}, parameters=[_KEY])
     def post(self, request: Request) -> Response:
         """Issue another key to this agent. `exchange` claims the silo: it revokes every earlier key and every grant,
         declines open requests, and clears the settings that decide who can read, unless `keep` names them."""

@@ -111,5 +111,4 @@ class SuspendKeys(_OneAgent):
     @extend_schema(operation_id="agents_keys_suspend", request=None, responses=AgentOut)
     def post(self, request: Request, slug: str) -> Response:
         """Suspend all keys of an agent. They open nothing. Only an owner can lift the suspension, in the admin."""
-        agent = self.agent(slug)
-        return Response(AgentOut(lifecycle.suspend_keys(agent, self.actor)).data)
+        return Response(AgentOut(lifecycle.suspend_keys(self.agent(slug), self.actor)).data)

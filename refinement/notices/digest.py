@@ -86,8 +86,7 @@ def _send(person: Person) -> None:
     with get_connection() as server:  # it may take long, and so may the search
         now = Person.objects.filter(pk=person.pk, email=person.email, generation=person.generation).first()
         if now and {*tenants} <= {*tenant_ids(now)[Action.SEE]}:
-            title = f"Palimpsest: {agents} attention"
-            send_mail(title, "\n".join(parts), None, [person.email], connection=server)
+            send_mail(f"Palimpsest: {agents} attention", "\n".join(parts), None, [person.email], connection=server)
 
 
 def _text(item: attention.Item) -> str:

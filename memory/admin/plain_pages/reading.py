@@ -113,8 +113,7 @@ def grant_view(view: View) -> Callable[..., HttpResponse]:
             return view(request, grant)
         except DomainError as refusal:
             status = 400 if isinstance(refusal, Invalid) else 409
-            context = grant.context() | {"refusal": str(refusal)}
-            return render(request, "reading/refused.html", context, status=status)
+            return render(request, "reading/refused.html", grant.context() | {"refusal": str(refusal)}, status=status)
 
     return wrapped
 

@@ -61,8 +61,7 @@ class OneVersion(MemoryView):
         found = _ID.fullmatch(version.removeprefix("memver_")) if version.startswith("memver_") else None
         seq, number = _pair(found[0]) if found else (0, 0)
         stores.find(self.agent, self.store)
-        rows = StoreVersion.objects.filter(agent_id=self.agent.pk, store=self.store, seq=seq, number=number)
-        row = rows.first()
+        row = StoreVersion.objects.filter(agent_id=self.agent.pk, store=self.store, seq=seq, number=number).first()
         if row is None:
             raise NotFound("The version does not exist in this memory store.")
         return row

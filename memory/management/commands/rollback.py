@@ -40,8 +40,7 @@ class Command(Task):
         what.add_argument("--to-entry", dest="since_entry", type=int, metavar="SEQ", help=since)
         parser.add_argument("--preview", action="store_true", help="show the figures, and change nothing")
         conflicts = parser.add_mutually_exclusive_group()
-        skip = "skip memories changed by later entries"
-        conflicts.add_argument("--skip-conflicts", action="store_true", help=skip)
+        conflicts.add_argument("--skip-conflicts", action="store_true", help="skip memories changed by later entries")
         conflicts.add_argument("--force", action="store_true", help="also roll back memories changed by later entries")
         parser.add_argument("--include-constitutional", action="store_true", help="also change constitutional memories")
         reason = "the reason, which the trail keeps; required for constitutional memories"
