@@ -68,8 +68,7 @@ class AskRedaction(MemoryAction):
         yield _NOTHING_YET
 
     def do_to(self, agent: Agent, numbers: list[int], by: Actor, values: dict[str, Any]) -> str:
-        request = requests.ask_redaction(agent, numbers, by, reason=values["reason"], excluded=values["excluded"])
-        return _filed(agent, request)
+        return _filed(agent, requests.ask_redaction(agent, numbers, by, **values))
 
 
 def _preview(agent: Agent, numbers: list[int]) -> Iterator[str]:
@@ -119,7 +118,7 @@ class AskErasure(AdminAction):
         yield _NOTHING_YET
 
     def do(self, row: Agent, by: Any, values: dict[str, Any]) -> str:
-        return _filed(row, requests.ask_erasure(row, actor_of(by), reason=values["reason"]))
+        return _filed(row, requests.ask_erasure(row, actor_of(by), **values))
 
 
 class Withdraw(AdminAction):

@@ -62,9 +62,6 @@ class AdminAction:
         """Whether this person has the permission for this row. The row's state does not matter."""
         return bool(page.may(request, self.needs, row))
 
-    def get_form(self, request: HttpRequest, rows: Sequence[Any]) -> type[forms.Form]:
-        return self.form
-
     def preview(self, rows: Sequence[Any]) -> Iterable[str]:
         """The lines of the confirmation page. They say what will happen, with numbers."""
         raise NotImplementedError
@@ -92,7 +89,7 @@ class AdminAction:
             messages.warning(request, f"Select at most {MAX_ROWS} rows at a time.")
             return None
         is_confirmed = "confirmed" in request.POST
-        form = self.get_form(request, rows)(request.POST if is_confirmed else None)
+        form = self.form(request.POST if is_confirmed else None)
         if not (is_confirmed and form.is_valid()):
             return self._confirmation(page, request, rows, form)
         for result in self.run(page, rows, request.user, form.cleaned_data):

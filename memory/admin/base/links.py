@@ -58,8 +58,7 @@ def agent_link(agent_id: int, label: str) -> SafeString:
 
 def may_open(request: HttpRequest, name: str) -> bool:
     """Whether the person may open the list of a model, such as "memory.Membership"."""
-    page: Any = admin.site.get_model_admin(apps.get_model(name))
-    return bool(page.has_view_permission(request))
+    return admin.site.get_model_admin(apps.get_model(name)).has_view_permission(request)
 
 
 def to_person(request: HttpRequest, address: str) -> list[tuple[str, str]]:

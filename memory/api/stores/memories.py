@@ -102,10 +102,9 @@ class OneMemory(MemoryView):
     def post(self, request: Request, store: str, memory: str) -> Response:
         """Change the content or the path. An update without both changes nothing, as for a store."""
         view, payload = self.query(wire.ViewQuery).get("view"), self.payload(ChangeIn)
-        content, path = payload.get("content"), payload.get("path")
         expected = (payload.get("precondition") or {}).get("content_sha256")
         number = wire.number_of(memory, "mem_")
-        wanted = {"content": content, "path": path, "expected": expected}
+        wanted = {"content": payload.get("content"), "path": payload.get("path"), "expected": expected}
         changed = stores.revise(self.agent, self.store, number, self.actor, **wanted)
         return Response(self.shown(changed, is_full=view == "full"))
 

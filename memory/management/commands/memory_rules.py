@@ -26,12 +26,11 @@ COMMANDS = {
     "migrate": "project migrate",
     "analyze_git": "project analyze_git",
 }
+_PAIRS = ", ".join(f"'{action}' is '{command}'" for action, command in COMMANDS.items())
 
 
 class Command(Task):
-    help = "The older form of the commands rules, remember, recall, cleanup, vault and project: " + ", ".join(
-        f"'{action}' is '{command}'" for action, command in COMMANDS.items()
-    )
+    help = f"The older form of the commands rules, remember, recall, cleanup, vault and project: {_PAIRS}"
     needs_sound_database = False  # the new command checks the database
     requires_system_checks = ()
 

@@ -164,9 +164,8 @@ class Command(AgentCommand):
     def _report(self, found: Found, done: Figures, options: dict[str, Any]) -> None:
         if options["json"]:
             figures = {"entry": done.entry, "stored": done.stored, "revised": done.revised, "tokens": done.tokens}
-            more = {"left_out": len(found.plan.left_out)}
-            if options["dry_run"]:
-                more = found_memories.as_record(found)
+            left_out: dict[str, Any] = {"left_out": len(found.plan.left_out)}
+            more = found_memories.as_record(found) if options["dry_run"] else left_out
             self.result(figures | {"same": len(found.plan.of(State.SAME))} | more)
         else:
             for line in found_memories.in_words(done):
@@ -177,14 +176,13 @@ class Command(AgentCommand):
     def analyze_git(self, agent: Agent, **options: Any) -> None:
         folder = _folder(options)
         switches.require(agent, storage.CATEGORY)
-        rules = switches.rules_of(agent)
         switch = f"{analysis.SETTINGS}.enabled"
-        if not settings_document.value(rules, switch):
+        if not settings_document.value(switches.rules_of(agent), switch):
             if not self.agrees_to_enable([switch], yes=options["yes"]):
                 self.say("Nothing was done.")
                 return
             agent = self.enable(agent, switch)
-            rules = switches.rules_of(agent)
+        rules = switches.rules_of(agent)
         limits = analysis.limits_of(rules, **{name: options[name] for name in ("days", "commits", "seconds")})
         parts = analysis.Parts.of(rules, authors=options["authors"], branches=options["branches"])
         project = self.project(agent, options["project"] or None, folder)
