@@ -70,8 +70,7 @@ class Closed(NamedTuple):
 def closed() -> Closed:
     taken = list(_taken().values_list("tenant_id", "provider"))
     by_provider = Counter(provider for _, provider in taken)
-    most = settings.PROVIDER_SESSIONS
-    full = {name for name, count in by_provider.items() if 0 < most.get(name, 0) <= count}
+    full = {name for name, count in by_provider.items() if 0 < settings.PROVIDER_SESSIONS.get(name, 0) <= count}
     return Closed(_full_tenants(Counter(tenant for tenant, _ in taken)), full | set(providers.closed()))
 
 

@@ -115,9 +115,8 @@ class TenantPage(ScopedAdmin):
         return manages(request.user) or super().may(request, action, row)  # type: ignore[arg-type]  # as in the base
 
     def get_queryset(self, request: HttpRequest) -> Any:
-        rows = super().get_queryset(request)
         agents, people = Count("agents", distinct=True), Count("memberships", distinct=True)
-        return rows.annotate(agents_total=agents, people_total=people)
+        return super().get_queryset(request).annotate(agents_total=agents, people_total=people)
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
         found = super().get_object(request, object_id, from_field)

@@ -174,8 +174,7 @@ class Import(AgentView):
         found = import_jobs.check_small(body, **query)
         require_client(request)
         if found is not None:
-            done = found.store(self.agent, self.actor)
-            return Response(done.figures(query["format"]), status.HTTP_201_CREATED)
+            return Response(found.store(self.agent, self.actor).figures(query["format"]), status.HTTP_201_CREATED)
         number = import_jobs.add(self.agent, self.key, body, **query)
         state = import_jobs.describe(self.agent, number)
         return Response(state, status.HTTP_202_ACCEPTED, headers={"Location": f"{request.path}/{number}"})

@@ -75,8 +75,7 @@ def _tags(opened: Opened) -> dict[str, str]:
 
 def _title(memory: Memory, opened: Opened) -> str:
     if memory.category == "session":  # the title is the start of the session, because its end may change
-        period = sections.fact_in(opened.content, memory.category, "Session Overview", "Period")
-        began = _BEGAN.match(period)
+        began = _BEGAN.match(sections.fact_in(opened.content, memory.category, "Session Overview", "Period"))
         return f"{began[1]}-{began[2]}{began[3]}{began[4]}" if began else paths.dated(memory.origin)
     if memory.category == "user_interaction":
         return paths.dated(memory.origin)

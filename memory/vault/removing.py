@@ -48,8 +48,7 @@ def remove(disk: Disk, paths: Paths) -> None:
         # An unreadable file may be a copy of a memory's file. The error makes a later sync retry the removal.
         return is_named or _has_name_of(path, paths) or _number_inside(disk, path) in paths
 
-    known = [place for path in stems.values() for place in layout.everywhere(path)]
-    _remove_each(disk, is_of_them, known)
+    _remove_each(disk, is_of_them, [place for path in stems.values() for place in layout.everywhere(path)])
 
 
 def remove_all(disk: Disk, agent: Agent) -> None:

@@ -255,8 +255,7 @@ def rewrite(agent: Agent, categories: Collection[str] | None = None) -> None:
     reset(agent)  # first, in the order of a sync
     rows = VaultFile.objects.filter(agent_id=agent.pk)
     if categories is not None:
-        mine = Memory.objects.of(agent).filter(category__in=categories)
-        rows = rows.filter(number__in=mine.values("number"))
+        rows = rows.filter(number__in=Memory.objects.of(agent).filter(category__in=categories).values("number"))
     rows.update(rules_version="")
 
 

@@ -164,8 +164,7 @@ _DUE = _text("why a refinement is due now; empty if none is due")
 
 def _cited_form(form: Any, *required: str, **more: Schema) -> Schema:
     found = schemas.of(form)
-    names = [*found["required"], "title", "url", *required]
-    return an_object(*names, **found["properties"] | _CITED | more)
+    return an_object(*found["required"], "title", "url", *required, **found["properties"] | _CITED | more)
 
 
 _MEMORY = schemas.of(MemoryOut)

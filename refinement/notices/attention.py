@@ -126,16 +126,14 @@ def _agents() -> QuerySet[Agent]:
     of its last session with trouble. `size_0` to `size_3` are the sizes of core memory after its last completed
     sessions, `is_rolled_back` says whether there was a rollback after the last one, and `grows` whether each left it
     larger."""
-    since = OverBudget.objects.filter(pk=OuterRef("pk")).values("since")
     sessions = RefinementSession.objects.filter(agent=OuterRef("pk"), outcome__in=[*_TROUBLED])
-    last = sessions.order_by("-number").values("pk")
     ended = RefinementSession.objects.filter(agent=OuterRef("pk"), outcome=Outcome.COMPLETED, store=None)
     sizes = ended.order_by("-number").values("tokens_after")
     rollbacks = AuditEntry.objects.filter(agent_id=OuterRef("pk"), operation=Operation.ROLLED_BACK)
     agents = Agent.objects.select_related("tenant").filter(memory_enabled=True).exclude(wrapped_key=b"")
     agents = agents.annotate(
-        since=Subquery(since),
-        last_id=Subquery(last[:1]),
+        since=Subquery(OverBudget.objects.filter(pk=OuterRef("pk")).values("since")),
+        last_id=Subquery(sessions.order_by("-number").values("pk")[:1]),
         **{name: Subquery(sizes[place : place + 1]) for place, name in enumerate(_SIZES)},
         is_rolled_back=Exists(rollbacks.filter(at__gt=OuterRef("last_refined_at"))),
     )

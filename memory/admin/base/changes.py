@@ -88,8 +88,7 @@ def of_entry(agent_id: int, seq: int, after: int) -> list[Changed]:
 
 def of_memory(agent_id: int, number: int) -> list[Changed]:
     """The last changes of one memory, newest first, at most PAGE."""
-    rows = Change.objects.filter(agent_id=agent_id, number=number).order_by("-seq")[:PAGE]
-    return [_changed(row) for row in rows]
+    return [_changed(row) for row in Change.objects.filter(agent_id=agent_id, number=number).order_by("-seq")[:PAGE]]
 
 
 def _changed(row: Change) -> Changed:

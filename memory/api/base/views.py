@@ -202,11 +202,10 @@ class View(APIView):
                 response = response.render() if hasattr(response, "render") else response  # while it is counted
         finally:
             at_once.end(self.turns)
-            end = partial(at_once.end, self.senders)
             if response is None:
-                end()
-            else:
-                response._resource_closers.append(end)  # a client that reads slowly occupies a thread
+                at_once.end(self.senders)
+            else:  # a client that reads slowly occupies a thread
+                response._resource_closers.append(partial(at_once.end, self.senders))
         return response
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:

@@ -16,7 +16,7 @@ from memory.search.stores import Child, Item
 from memory.silo.silo import PLACE_BYTES
 from memory.writing import stores
 
-_NUMBER, _PLACE = re.compile(r"\d{1,16}"), re.compile(rf"(?:[0-9a-f]{{{2 * PLACE_BYTES}}}){{1,20}}")
+_PLACE = re.compile(rf"(?:[0-9a-f]{{{2 * PLACE_BYTES}}}){{1,20}}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -69,12 +69,12 @@ class Memories(MemoryView):
         if prefix != "/":
             stores.checked_path(prefix.rstrip("/"))
         if query["depth"]:
-            after = wire.cursor(query, _PLACE, b"", bytes.fromhex)
+            after = wire.cursor(query, b"", _PLACE, bytes.fromhex)
             children = reading.children(self.agent, self.store, prefix, after_place=after, limit=limit + 1)
             found, following = wire.paged(children, limit, lambda child: child.place.hex())
             data = self._mixed(found, is_full=is_full)
         else:
-            number = wire.cursor(query, _NUMBER, 0)
+            number = wire.cursor(query, 0)
             memories = reading.page(self.agent, self.store, prefix, after_number=number, limit=limit + 1)
             found, following = wire.paged(memories, limit, lambda memory: memory.number)
             data = [to_json(item) for item in reading.items(self.agent, found, is_full=is_full)]

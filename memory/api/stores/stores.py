@@ -1,6 +1,5 @@
 """Memory stores: `/v1/memory_stores`."""
 
-import re
 from typing import Any
 
 from rest_framework import serializers
@@ -13,8 +12,6 @@ from memory.models import Agent, Store, TenantKey
 from memory.policy import switches
 from memory.writing import stores
 from memory.writing.stores import MAX_PAIRS, About
-
-_NUMBER = re.compile(r"\d{1,16}")
 
 
 class Metadata(serializers.DictField):
@@ -59,7 +56,7 @@ class Stores(StoresView):
     def get(self, request: Request) -> Response:
         """List stores, newest first."""
         query = self.query(StoresQuery)
-        before, limit = cursor(query, _NUMBER, None), query["limit"]
+        before, limit = cursor(query, None), query["limit"]
         rows = self._rows()
         rows = rows if query["include_archived"] else rows.filter(archived_at=None)
         wanted = {"pk__lt": before, "created_at__gte": query.get("created_at_gte")}

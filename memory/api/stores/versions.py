@@ -43,7 +43,7 @@ class Versions(MemoryView):
             wanted["number"] = wire.number_of(query["memory_id"], "mem_")
         names = {"operation": "operation", "created_at_gte": "at__gte", "created_at_lte": "at__lte"}
         wanted |= {lookup: query[name] for name, lookup in names.items() if name in query}
-        before = wire.cursor(query, _ID, None, _pair)
+        before = wire.cursor(query, None, _ID, _pair)
         rows = reading.versions(self.agent, self.store, wanted, before=before, limit=limit + 1)
         page, following = wire.paged(rows, limit, lambda row: f"{row.seq}_{row.number}")
         data = [to_json(version) for version in reading.opened(self.agent, page, is_full=is_full)]

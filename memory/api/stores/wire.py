@@ -4,6 +4,7 @@ The shapes and the rules are those of Anthropic's API, so that its clients work 
 docs/reference/memory-stores.md.
 """
 
+import re
 import secrets
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -22,6 +23,7 @@ from memory.errors import Invalid
 from memory.search import stores as reading
 
 MAX_PAGE, MAX_FULL_PAGE = 100, 20
+_NUMBER = re.compile(r"\d{1,16}")
 _TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -143,7 +145,7 @@ def paged(rows: list[Any], limit: int, following: Any) -> tuple[list[Any], str |
     return rows[:limit], f"page_{following(rows[limit - 1])}" if len(rows) > limit else None
 
 
-def cursor(query: Mapping[str, Any], pattern: Any, default: Any, read: Any = int) -> Any:
+def cursor(query: Mapping[str, Any], default: Any, pattern: Any = _NUMBER, read: Any = int) -> Any:
     """What the parameter `page` says. Raises Invalid."""
     page = query.get("page")
     if page is None:

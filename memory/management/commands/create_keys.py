@@ -42,8 +42,7 @@ class Command(Task):
         try:
             self._make(folder, add_silo_key)
         except OSError as failure:
-            where = failure.filename or folder
-            self.fail(f"cannot write the keys to {folder} ({where}: {failure.strerror})", FAILED)
+            self.fail(f"cannot write the keys to {folder} ({failure.filename or folder}: {failure.strerror})", FAILED)
 
     def _make(self, folder: Path, add_silo_key: bool) -> None:
         missing = [name for name in NAMES if not read_key_file(folder, name)]

@@ -1,6 +1,5 @@
 """Dreams: `/v1/dreams`."""
 
-import re
 from typing import Any
 
 from rest_framework import serializers
@@ -21,7 +20,6 @@ from refinement.models import Dream, RefinementSession
 MAX_SESSIONS = 100
 STORE, SESSIONS = "memory_store", "sessions"
 COPY, IN_PLACE = "create_new", "update_existing"
-_NUMBER = re.compile(r"\d{1,16}")
 
 
 class InputIn(Body):
@@ -53,8 +51,7 @@ class DreamIn(Body):
     output_behavior = BehaviorIn(required=False)
 
     def validate_model(self, value: Any) -> str:
-        name = value if isinstance(value, dict) else {"id": value}
-        return str(ModelIn().run_validation(name)["id"])
+        return str(ModelIn().run_validation(value if isinstance(value, dict) else {"id": value})["id"])
 
     def validate_inputs(self, value: list[dict[str, Any]]) -> list[dict[str, Any]]:
         names = [name for each in value for name in each.get("session_ids", ())]
@@ -96,7 +93,7 @@ class Dreams(DreamsView):
         """List dreams, newest first."""
         switches.require_on(self.agent)
         query = self.query(DreamsQuery)
-        before, limit = cursor(query, _NUMBER, None), query["limit"]
+        before, limit = cursor(query, None), query["limit"]
         rows = Dream.objects.filter(agent_id=self.agent.pk)
         rows = rows if query["include_archived"] else rows.filter(archived_at=None)
         wanted = {"number__lt": before, "created_at__gt": query.get("created_at_gt")}

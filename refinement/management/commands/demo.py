@@ -135,9 +135,8 @@ class Command(Task):
         agent.refresh_from_db()
         problems = list(replay.problems(agent))
         entries = AuditEntry.objects.filter(agent_id=agent.pk).count()
-        state = "[bold green]valid[/]: the chain is complete, and its replay equals the memories"
-        if problems:
-            state = f"[bold red]{len(problems)} problems[/]"
+        valid = "[bold green]valid[/]: the chain is complete, and its replay equals the memories"
+        state = f"[bold red]{len(problems)} problems[/]" if problems else valid
         self._out.print(f"[bold]Audit trail[/] {entries} entries, {state}.")
         return len(problems)
 
