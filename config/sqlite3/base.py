@@ -8,15 +8,18 @@ writer waits in the same short steps, with the same timeout.
 
 import base64
 import time
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from functools import partial
+from typing import Any, TypeVar
 
 from django.db import OperationalError
 from django.db.backends.sqlite3 import base, features, operations
-from django.utils.dateparse import parse_datetime
+from django.utils.dateparse import parse_date, parse_datetime
 
 from config.unreadable import NO_DATE, NO_SPAN
 
+T = TypeVar("T")
 STEP = 0.001  # seconds
 
 
@@ -29,15 +32,26 @@ class DatabaseOperations(operations.DatabaseOperations):
         if value is None:
             return None
         try:
-            date = parse_datetime(value)
-            return NO_DATE if date is None else date.replace(tzinfo=date.tzinfo or UTC).astimezone(UTC)
+            found = parse_datetime(value)
+            return NO_DATE if found is None else found.replace(tzinfo=found.tzinfo or UTC).astimezone(UTC)
         except (TypeError, ValueError, OverflowError):
             return NO_DATE
 
+    def convert_datefield_value(self, value: Any, *_: Any) -> date | None:
+        return _read(parse_date, value, NO_DATE.date())
+
     def convert_durationfield_value(self, value: Any, *_: Any) -> timedelta | None:
-        if value is None or isinstance(value, int):
-            return None if value is None else timedelta(microseconds=value)
-        return NO_SPAN
+        return _read(partial(timedelta, 0, 0), value, NO_SPAN)
+
+
+def _read(parse: Callable[[Any], T | None], value: Any, otherwise: T) -> T | None:
+    if value is None:
+        return None
+    try:
+        found = parse(value)
+    except (TypeError, ValueError, OverflowError):
+        return otherwise
+    return otherwise if found is None else found
 
 
 class DatabaseWrapper(base.DatabaseWrapper):

@@ -22,7 +22,7 @@ from config.queue import unattended
 from config.templatetags.moments import moment
 from config.wording import several
 from memory.access.roles import Action, locked_for
-from memory.admin import agent_actions, agent_parts, ask_access, removal, time_machine
+from memory.admin import agent_actions, agent_parts, ask_access, removal
 from memory.admin.agent_forms import TENANT_SETS, FirstKeyForm, NewAgentForm, ProposalForm, SettingsForm
 from memory.admin.base import links
 from memory.admin.base.actions import MAX_LISTED
@@ -31,6 +31,7 @@ from memory.admin.base.forms import form_page, secret_page
 from memory.admin.base.page import Part, ScopedAdmin, Status, column
 from memory.admin.base.permissions import actor_of, permission, visible_tenants
 from memory.admin.base.texts import ask_access_url, budget_bar, next_refinement, time_machine_url, who_decides
+from memory.admin.time_machine import TimeMachinePage
 from memory.agents import lifecycle
 from memory.consent import requests
 from memory.errors import Invalid
@@ -60,7 +61,7 @@ class AttentionFilter(SimpleListFilter):
 
 
 @register(Agent)
-class AgentPage(ScopedAdmin):
+class AgentPage(TimeMachinePage, ScopedAdmin):
     tenant = "tenant_id"
     row_actions = (
         agent_actions.Resume(),  # the main button of a paused agent
@@ -128,7 +129,6 @@ class AgentPage(ScopedAdmin):
 
     has_configure_permission = permission(Action.CONFIGURE)
     has_ask_permission = permission(Action.ASK)
-    has_steer_permission = permission(Action.STEER)
 
     def has_first_key_permission(self, request: HttpRequest, object_id: str) -> bool:
         agent = self.row_or_404(request, object_id)
@@ -194,10 +194,6 @@ class AgentPage(ScopedAdmin):
         return form_page(self, request, FirstKeyForm, save, row=agent)
 
     create_first_key.allowed_permissions = ["first_key"]  # hides only the button; the page itself says why it refuses
-
-    @action(description="Time Machine", url_path="time-machine", permissions=["steer"])
-    def time_machine(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        return time_machine.page(self, request, self.row_or_404(request, object_id))
 
     @action(description="Ask for access", url_path="ask", permissions=["ask"])
     def ask(self, request: HttpRequest, object_id: str) -> HttpResponse:

@@ -13,15 +13,17 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.template.response import TemplateResponse
 from django.utils.html import format_html
+from unfold.decorators import action
 from unfold.widgets import UnfoldAdminRadioSelectWidget
 
 from audit.models import Change
 from config.errors import DomainError
 from config.templatetags.moments import moment
 from config.wording import several
+from memory.access.roles import Action
 from memory.admin.base import links
 from memory.admin.base.forms import AdminForm
-from memory.admin.base.permissions import actor_of
+from memory.admin.base.permissions import actor_of, permission
 from memory.admin.base.texts import time_machine_url
 from memory.admin.tenants import whole_number
 from memory.admin.time_machine_lists import latest
@@ -131,7 +133,17 @@ class RollBackForm(AdminForm):
         return cleaned
 
 
-def page(admin: Any, request: HttpRequest, agent: Agent) -> HttpResponse:
+class TimeMachinePage:
+    """Adds an action to the page of agents. The action opens the Time Machine."""
+
+    has_steer_permission = permission(Action.STEER)
+
+    @action(description="Time Machine", url_path="time-machine", permissions=["steer"])
+    def time_machine(self: Any, request: HttpRequest, object_id: str) -> HttpResponse:
+        return _page(self, request, self.row_or_404(request, object_id))
+
+
+def _page(admin: Any, request: HttpRequest, agent: Agent) -> HttpResponse:
     """Show the form, show the preview, or carry out the rollback."""
     choose = ChooseForm(request.GET if "kind" in request.GET else None)
     if not choose.is_valid():

@@ -26,7 +26,7 @@ from memory.recording.interactions import DECIDES
 from memory.silo.silo import Silo
 from memory.writing import edits, operations
 
-MOST_BYTES = 20_000_000  # of the sealed memories of one decision: they are read under the lock
+MOST_BYTES = 10_000_000  # of the sealed memories of one decision: they are read under the lock
 LOOKED_AT = 10_000  # suggestions are chosen from this number of the oldest overdue memories
 OFTEN = 5  # a memory with this number of recalls, or more, counts as often recalled
 LATELY = timedelta(days=30)

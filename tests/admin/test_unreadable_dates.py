@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from django.apps import apps
 from django.db import IntegrityError, connection, transaction
-from django.db.models import DateTimeField, DurationField, Max
+from django.db.models import DateField, DateTimeField, DurationField, Max
 from django.utils import timezone
 
 from config.unreadable import NO_DATE, NO_SPAN
@@ -14,7 +14,7 @@ from memory.access import tenants
 from memory.access.authentication import agent_key
 from memory.errors import AuthorityBroken
 from memory.models import Agent, DueReason
-from refinement import tasks
+from refinement import loop, tasks
 from refinement.models import Waiting
 from tests.admin.conftest import Enter
 from tests.admin.test_scope import agents as agents
@@ -23,7 +23,7 @@ from tests.api.calling import Caller
 from tests.commands.calling import run
 from tests.conftest import House, drop_guards
 from tests.refining import change
-from tests.steps import problems
+from tests.steps import fresh, problems
 from tests.tampering import sql
 
 pytestmark = pytest.mark.database
@@ -43,7 +43,7 @@ def spoil(value: str, kind: type) -> int:
     for model in apps.get_models():
         if model._meta.app_label in ("audit", "memory", "refinement") and model._meta.model_name != "person":
             for field in model._meta.concrete_fields:
-                if isinstance(field, kind):
+                if type(field) is kind:
                     try:
                         with transaction.atomic():
                             sql(f"UPDATE {model._meta.db_table} SET {field.column} = {value}")
@@ -71,6 +71,15 @@ def test_no_page_or_list_fails(value: str, agents: House, enter: Enter) -> None:
     sql("UPDATE memory_tenantkey SET revoked_at = NULL")
     assert Caller(key).get("agents").status == 200
     assert Agent.objects.aggregate(last=Max("claimed_at"))["last"] == NO_DATE
+
+
+@pytest.mark.sqlite
+def test_a_month_that_does_not_exist_fails_no_page_and_no_sweep(agents: House, enter: Enter) -> None:
+    client = enter("superuser")
+    assert spoil("'2026-13-45'", DateField) > 0
+    assert len(crawl(client)) > 40
+    tasks.sweep()
+    assert loop.refine(fresh(agents.ada), trigger="manual")
 
 
 @pytest.mark.parametrize("value", ["'0001-01-01 00:00:00'", "'9999-12-31 23:59:59'"])
