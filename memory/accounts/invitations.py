@@ -79,7 +79,7 @@ def is_open(tenant: Tenant, address: str) -> bool:
 
 def is_in_time(invitation: Invitation) -> bool:
     """Whether the invitation has not expired. An invitation from the future was made while the clock was ahead."""
-    return invitation.made_at - TOLERANCE <= timezone.now() < invitation.made_at + VALID
+    return -TOLERANCE <= timezone.now() - invitation.made_at < VALID
 
 
 def withdraw(invitation: Invitation, by: Person) -> None:
