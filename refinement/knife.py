@@ -186,7 +186,7 @@ def call(
     given: Given,
     *,
     reply: str = "",
-    is_last: bool,
+    is_last: bool = True,
     kept: Kept | None = None,
 ) -> Result:
     """Make one call, in one transaction. Consecutive calls with the same `reply` count as one step. More than

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from base64 import b64encode
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from django.db import transaction
-from django.db.models import Count, F, Max, Q, Sum
+from django.db import connection, transaction
+from django.db.models import BooleanField, Count, F, Max, Q, Sum
+from django.db.models.expressions import RawSQL
 from django.utils import timezone
 
 from audit.bulk import update_many
@@ -30,6 +33,7 @@ class Group(NamedTuple):
     project: str
 
 
+FEW_PLACES = 20  # categories, scopes and projects of an edit
 _INSTRUCTION = "instruction"
 
 
@@ -124,6 +128,9 @@ def _duplicate_delta(agent: Agent, pairs: Sequence[Pair]) -> int:
     sizes, digests = defaultdict[Group, Counter[int]](Counter), defaultdict[tuple[str, str, str], set[bytes]](set)
     for group, _ in leaving + coming:
         digests[group.category, group.scope, group.project].add(group.digest)
+    if len(digests) > FEW_PLACES:
+        sizes |= duplicates(agent, _among({group for group, _ in leaving + coming}))
+        digests.clear()
     for (category, scope, project), each in digests.items():
         sizes |= duplicates(agent, each, category=category, scope=scope, project=project)
     repeated = sum(map(_repeated, sizes.values()))
@@ -134,18 +141,34 @@ def _duplicate_delta(agent: Agent, pairs: Sequence[Pair]) -> int:
     return sum(map(_repeated, sizes.values())) - repeated
 
 
-def duplicates(agent: Agent, digests: set[bytes], **place: str) -> dict[Group, Counter[int]]:
-    """Find the active core memories with these digests. `place` can give their category, scope or project. A group has
-    memories with the same digest, category, scope and project. For each group and each number of tokens, count the
-    memories.
+def _among(groups: set[Group]) -> RawSQL:
+    """A condition for the memories of these groups. With a query for each place, a write to 1,000 projects would lock
+    SQLite for 2 to 3 seconds. (For a few places, queries are faster: of 480,000 equal memories, 0.08 s, not 0.36 s.)"""
+    values: list[Any]
+    if connection.vendor == "postgresql":
+        rows = "* FROM unnest(%s::bytea[], %s::text[], %s::text[], %s::text[])"
+        values = [list(column) for column in zip(*groups, strict=True)]
+    else:
+        columns = (f"json_extract(value, '$[{place}]')" for place in range(len(_GROUP)))
+        rows = f"from_base64({next(columns)}), {', '.join(columns)} FROM json_each(%s)"
+        values = [json.dumps([(b64encode(digest).decode(), *place) for digest, *place in groups])]
+    return RawSQL(f"({', '.join(_GROUP)}) IN (SELECT {rows})", values, BooleanField())  # noqa: S611  constant SQL
+
+
+def duplicates(agent: Agent, wanted: set[bytes] | RawSQL, **place: str) -> dict[Group, Counter[int]]:
+    """Find the active core memories with these digests (or that meet a condition). `place` can give their category,
+    scope or project. A group has memories with the same digest, category, scope and project. For each group and each
+    number of tokens, count the memories.
 
     Equal texts can have different numbers of tokens if they were stored with different token counters. The database
     counts, because an agent may have thousands of equal memories.
     """
     sizes: dict[Group, Counter[int]] = defaultdict(Counter)
-    wanted = Q(digest__among=digests) if len(digests) != 1 else Q(digest=next(iter(digests)))
+    condition: Any = wanted
+    if isinstance(wanted, set):
+        condition = Q(digest__among=wanted) if len(wanted) != 1 else Q(digest=next(iter(wanted)))
     is_core = ~Q(kind=Kind.JOURNAL)  # for `kind=Kind.CORE`, SQLite would use another index, and read all core memories
-    equal = Memory.objects.active().filter(wanted, is_core, agent_id=agent.pk, is_instruction=False, **place)
+    equal = Memory.objects.active().filter(condition, is_core, agent_id=agent.pk, is_instruction=False, **place)
     for digest, *where, tokens, count in equal.values_list(*_GROUP, "tokens").annotate(Count("pk")).order_by():
         sizes[Group(bytes(digest), *where)][tokens] = count
     return sizes

@@ -9,7 +9,7 @@ from django.test.utils import CaptureQueriesContext
 
 from memory import errors
 from memory.models import Agent, Memory
-from memory.policy.validation import MAX_TAGS
+from memory.policy.validation import MAX_TAGS, Draft
 from memory.silo.silo import Silo
 from memory.writing import counters, duplicates, edits, operations
 from refinement import scheduling
@@ -37,12 +37,15 @@ def test_of_exact_duplicates_the_one_of_earliest_origin_is_kept(ada: Agent) -> N
 def test_reads_under_the_lock_use_an_index(ada: Agent) -> None:
     """With another index, each write read all core memories, and each session all memories, under SQLite's lock."""
     remember(ada, "tea", "tea")
+    shop, site = (counters.Group(b"1" * 32, "topic", "project", name) for name in ("shop", "site"))
     with CaptureQueriesContext(connection) as captured:
         for count in (1, 2):
             counters.duplicates(ada, {bytes([n]) * 32 for n in range(count)})
+        counters.duplicates(ada, counters._among({shop, site}))
         assert [len(extra) for _, extra in duplicates._groups(ada, [1, 2])] == [1]
-    for plan, used in zip(plans(captured), ["digest=?", "digest=?", "number=?"], strict=True):
-        assert (f"(agent_id=? AND {used})" in plan, "TEMP B-TREE" in plan) == (True, False)
+    whole = "digest=? AND category=? AND scope=? AND project=?"
+    for plan, used in zip(plans(captured), ["digest=?", "digest=?", whole, "number=?"], strict=True):
+        assert (f"(agent_id=? AND {used})" in plan, "TEMP B-TREE" in plan) == (True, used == whole)
 
 
 def test_a_write_reads_no_equal_memories_of_other_projects(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,6 +57,18 @@ def test_a_write_reads_no_equal_memories_of_other_projects(ada: Agent, monkeypat
     remember(ada, "tea", project="two")
     assert [(group.project, sizes.total()) for group, sizes in found[0].items()] == [("two", 3)]
     assert (fresh(ada).duplicate_tokens, problems(ada)) == (3 * row(ada, 1).tokens, [])
+
+
+def test_a_write_to_many_projects_counts_equal_memories_in_one_query(
+    ada: Agent, django_assert_max_num_queries: Any
+) -> None:
+    """With a query for each, an import of equal texts in 1,000 projects locked SQLite for three seconds."""
+    remember(ada, "tea", project="p1")
+    drafts = [Draft(content, project=f"p{n}", category="topic") for n in range(30) for content in ("tea", "milk")]
+    with django_assert_max_num_queries(30):
+        operations.remember(fresh(ada), drafts, ME)
+    operations.remember(fresh(ada), drafts[:7], ME)
+    assert (fresh(ada).duplicate_tokens, problems(ada)) == (7 * row(ada, 1).tokens, [])
 
 
 def test_all_duplicates_are_removed_in_one_entry_of_the_system(ada: Agent) -> None:
