@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
 from django.db import DEFAULT_DB_ALIAS, DatabaseError, connection, models, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models.expressions import RawSQL
 from django.db.models.query import get_related_populators
 
 # Batch size for `bulk_create`: PostgreSQL takes at most 65,535 parameters in one statement.
@@ -249,7 +250,20 @@ class Among(_Lookup):
         return f"{left} IN (SELECT {wanted} FROM json_each(%s))", (*params, parameter(self.rhs))
 
 
-def parameter(values: Iterable[int] | Iterable[bytes]) -> list[int | bytes] | str:
+def rows_among(columns: Mapping[str, str], rows: Collection[Sequence[Any]]) -> RawSQL:
+    """A condition like `(a, b) IN (…)`, with any number of rows. `columns` has the type in PostgreSQL of each column:
+    bytea or text."""
+    if connection.vendor == "postgresql":
+        found = f"* FROM unnest({', '.join(f'%s::{kind}[]' for kind in columns.values())})"
+        values: list[Any] = [list(column) for column in zip(*rows, strict=True)]
+    else:
+        parts = {f"json_extract(value, '$[{place}]')": kind for place, kind in enumerate(columns.values())}
+        read = (f"from_base64({part})" if kind == "bytea" else part for part, kind in parts.items())
+        found, values = f"{', '.join(read)} FROM json_each(%s)", [parameter(map(parameter, rows))]
+    return RawSQL(f"({', '.join(columns)}) IN (SELECT {found})", values, models.BooleanField())  # noqa: S611  no values
+
+
+def parameter(values: Iterable[Any]) -> list[Any] | str:
     """Return these values as one parameter of the lookup `among`: an array on PostgreSQL, JSON on SQLite."""
     if connection.vendor == "postgresql":
         return list(values)

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import json
-from base64 import b64encode
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from django.db import connection, transaction
-from django.db.models import BooleanField, Count, F, Max, Q, Sum
+from django.db import transaction
+from django.db.models import Count, F, Max, Q, Sum
 from django.db.models.expressions import RawSQL
 from django.utils import timezone
 
-from audit.bulk import update_many
+from audit.bulk import rows_among, update_many
 from audit.models import AuditEntry, Operation
 from memory.access import authority
 from memory.access.heads import proven_ends
 from memory.models import Agent, DueReason, Kind, Layer, Memory
 from memory.writing.signals import over_budget
 
-_GROUP = ("digest", "category", "scope", "project")
+_GROUP = {"digest": "bytea", "category": "text", "scope": "text", "project": "text"}  # column → type in PostgreSQL
 
 
 class Group(NamedTuple):
@@ -129,7 +127,9 @@ def _duplicate_delta(agent: Agent, pairs: Sequence[Pair]) -> int:
     for group, _ in leaving + coming:
         digests[group.category, group.scope, group.project].add(group.digest)
     if len(digests) > FEW_PLACES:
-        sizes |= duplicates(agent, _among({group for group, _ in leaving + coming}))
+        # With a query for each place, a write to 1,000 projects would lock SQLite for 2 to 3 seconds. For a few places,
+        # these queries are faster: they count 480,000 equal memories in 0.08 s, and this one in 0.36 s.
+        sizes |= duplicates(agent, rows_among(_GROUP, {group for group, _ in leaving + coming}))
         digests.clear()
     for (category, scope, project), each in digests.items():
         sizes |= duplicates(agent, each, category=category, scope=scope, project=project)
@@ -139,20 +139,6 @@ def _duplicate_delta(agent: Agent, pairs: Sequence[Pair]) -> int:
     for group, tokens in coming:
         sizes[group][tokens] += 1
     return sum(map(_repeated, sizes.values())) - repeated
-
-
-def _among(groups: set[Group]) -> RawSQL:
-    """A condition for the memories of these groups. With a query for each place, a write to 1,000 projects would lock
-    SQLite for 2 to 3 seconds. (For a few places, queries are faster: of 480,000 equal memories, 0.08 s, not 0.36 s.)"""
-    values: list[Any]
-    if connection.vendor == "postgresql":
-        rows = "* FROM unnest(%s::bytea[], %s::text[], %s::text[], %s::text[])"
-        values = [list(column) for column in zip(*groups, strict=True)]
-    else:
-        columns = (f"json_extract(value, '$[{place}]')" for place in range(len(_GROUP)))
-        rows = f"from_base64({next(columns)}), {', '.join(columns)} FROM json_each(%s)"
-        values = [json.dumps([(b64encode(digest).decode(), *place) for digest, *place in groups])]
-    return RawSQL(f"({', '.join(_GROUP)}) IN (SELECT {rows})", values, BooleanField())  # noqa: S611  constant SQL
 
 
 def duplicates(agent: Agent, wanted: set[bytes] | RawSQL, **place: str) -> dict[Group, Counter[int]]:

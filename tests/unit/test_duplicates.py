@@ -7,6 +7,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from audit.bulk import rows_among
 from memory import errors
 from memory.models import Agent, Memory
 from memory.policy.validation import MAX_TAGS, Draft
@@ -41,7 +42,7 @@ def test_reads_under_the_lock_use_an_index(ada: Agent) -> None:
     with CaptureQueriesContext(connection) as captured:
         for count in (1, 2):
             counters.duplicates(ada, {bytes([n]) * 32 for n in range(count)})
-        counters.duplicates(ada, counters._among({shop, site}))
+        counters.duplicates(ada, rows_among(counters._GROUP, {shop, site}))
         assert [len(extra) for _, extra in duplicates._groups(ada, [1, 2])] == [1]
     whole = "digest=? AND category=? AND scope=? AND project=?"
     for plan, used in zip(plans(captured), ["digest=?", "digest=?", whole, "number=?"], strict=True):
