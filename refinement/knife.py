@@ -350,7 +350,7 @@ def _apply(call: CallContext, wanted: tools.Apply) -> None:
     Merges and rewrites search. If the index lacks too much for that, this raises cache.Behind before the first edit.
     """
     if any(edit.tool in ("consolidate_memories", "update_memory") for edit in wanted.edits):
-        with cache.reader(call.agent):
+        with cache.reader(call.agent, keeps=True):
             pass
     until, failed, refused = time.monotonic() + APPLY_SECONDS, call.session.failed_calls, call.session.floor_refusals
     answers = []

@@ -192,9 +192,9 @@ def first_key(agent: Agent, actor: Actor, *, label: str = "") -> str:
     """Issue a key for an agent whose silo is not in use yet. The tenant gives this key to the runtime. It replaces all
     earlier keys, so a runtime that has one of them notices.
 
-    A silo is in use if it has ever had a memory, or if the agent's side has used a key or changed anything. If a silo
-    is in use, only the agent's side can issue keys. Raises AgentConsentRequired, and Invalid after MOST_UNUSED entries.
-    """
+    A silo is in use if it has ever had a memory, or if the agent's side has used a key or changed anything. Raises
+    AgentConsentRequired for such a silo, and Invalid after MOST_UNUSED entries."""
+    authority.require_ahead(agent)
     return repeated(partial(_first_key, agent, actor, label))
 
 

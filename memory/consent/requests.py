@@ -20,6 +20,7 @@ from audit.consent import OPEN, PROPOSABLE, PROPOSAL, REMOVALS, Person, Request,
 from audit.models import ASKS, CONSENT, AccessRequest, ActorKind, AuditEntry, Operation, State
 from audit.trail import Actor
 from memory import errors
+from memory.access import authority
 from memory.access.roles import locked_account
 from memory.agents import lifecycle
 from memory.consent import notices, versions
@@ -59,6 +60,7 @@ def ask_to_read(
     shortest, longest = consent.SHORTEST.seconds, consent.LONGEST.seconds
     if not shortest <= seconds <= longest:
         raise errors.Invalid("seconds", f"must be from {shortest} to {longest} (15 minutes to 4 hours)")
+    authority.require_ahead(agent)
     with locked_account(person.id), edits.locked(agent) as row:
         edits.require_key(row)
         _require_scope(row, scope)

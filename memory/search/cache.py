@@ -79,10 +79,15 @@ _lock = Lock()
 
 @contextmanager
 def reader(
-    agent: Agent, since: datetime | None = None, until: datetime | None = None, *, embedder: str = ""
+    agent: Agent,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    *,
+    embedder: str = "",
+    keeps: bool = False,
 ) -> Iterator[Index]:
     """Yield an agent's index for one search. The index is up to date and locked. With `embedder`, it has the vectors of
-    this embedder.
+    this embedder. With `keeps`, the transaction keeps it, so that other searches cannot take its place in the cache.
 
     If the index does not have all memories beneath, a search with `since` or `until` gets its own index, with the
     memories beneath from this period.
@@ -92,6 +97,9 @@ def reader(
         raise Behind(agent)
     try:
         _update(agent, held)
+        if keeps and _edited.blocks.setdefault(_block(), {}).get(agent.pk) is None:
+            with _lock:
+                _keep(agent, held)
         if embedder:
             _add_vectors(agent, held, embedder)
         is_enough = held.index.searched_since is None or since is until is None
@@ -137,12 +145,17 @@ def _hold(agent: Agent) -> _Held:
         return own
     with _lock:
         held = _held.pop(place, None) or _Held(Index(agent.language))
+        _held[place] = held
         if agent.pk in edited:
-            edited[agent.pk] = held
-            transaction.on_commit(partial(_held.setdefault, place, held))
-        else:
-            _held[place] = held
+            _keep(agent, held)
         return held
+
+
+def _keep(agent: Agent, held: _Held) -> None:
+    place = agent.pk, bytes(agent.wrapped_key)
+    _held.pop(place, None)
+    _edited_here()[agent.pk] = held
+    transaction.on_commit(partial(_held.setdefault, place, held))
 
 
 def _update(agent: Agent, held: _Held) -> None:

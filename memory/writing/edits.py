@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
-from copy import copy
 from dataclasses import dataclass, field
 from datetime import datetime
 from json.encoder import encode_basestring_ascii
@@ -26,7 +25,7 @@ from audit.models import STEPS, AuditEntry, Change, Operation
 from audit.trail import Actor, SnapshotPart
 from audit.waiting import wait_at_most
 from memory import errors
-from memory.access import authority, heads, roles
+from memory.access import authority, roles
 from memory.access.authentication import request_key, require_rights_in, require_valid_key
 from memory.models import Agent, AgentKey, Memory, StoreVersion, TenantKey
 from memory.policy import switches, tokens
@@ -263,10 +262,7 @@ def locked(agent: Agent, *, seconds: int | None = None) -> Iterator[Agent]:
 def _prepare(agent: Agent, database: Any) -> None:
     """Do what must come before SQLite's lock."""
     database.step = PAUSE if time.monotonic() < _long_edits.get(agent.pk, 0.0) + NOTED else None
-    if heads.is_behind(agent):
-        ahead = copy(agent)  # `agent` is proven under the lock
-        ahead.is_proven = False
-        authority.require(ahead)
+    authority.require_ahead(agent)
 
 
 _long_edits: dict[int, float] = {}  # on SQLite: the agents with a long edit, and when it ended

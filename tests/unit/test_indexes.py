@@ -102,6 +102,20 @@ def test_a_full_cache_drops_the_least_recently_used_index(ada: Agent, bob: Agent
     assert [place[0] for place in cache._held] == [ada.pk]
 
 
+def test_an_index_that_a_transaction_keeps_is_not_dropped(ada: Agent, bob: Agent, settings: Any) -> None:
+    """Otherwise `apply` built the index again, for 12 seconds, after its first edit: under SQLite's lock."""
+    remember(ada, "a kettle")
+    remember(bob, "a teapot")
+    settings.SEARCH_CACHE_MB = 0
+    with edits.locked(fresh(ada)) as row:
+        with cache.reader(row, keeps=True) as index:
+            pass
+        assert found(bob, "teapot") == [1]
+        operations.demote(row, [1], ME)
+        with cache.reader(row) as again:
+            assert again is index
+
+
 def test_above_the_limit_only_the_newest_memories_beneath_are_searched(ada: Agent, settings: Any) -> None:
     dates = [datetime(2026, month, 1, tzinfo=UTC) for month in range(1, 6)]
     for date in dates:
