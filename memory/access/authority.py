@@ -20,7 +20,7 @@ from audit.ill_formed import ILL_FORMED
 from audit.models import AUTHORITY_OPERATIONS, AuditEntry, Operation
 from audit.trail import canonical
 from config.keyring import keyring
-from memory.access.heads import is_behind, require_not_shortened
+from memory.access.heads import require_not_shortened
 from memory.errors import AuthorityBroken, NotAllowed
 from memory.models import Agent
 
@@ -82,11 +82,10 @@ def require(agent: Agent, before: Agent | None = None) -> None:
 
 
 def require_ahead(agent: Agent) -> None:
-    """Check a long trail before SQLite's lock, because this may take seconds. Raises AuthorityBroken."""
-    if is_behind(agent):
-        ahead = copy(agent)  # `agent` is proven under the lock
-        ahead.is_proven = False
-        require(ahead)
+    """Check the trail before SQLite's lock, because this may take seconds. Raises AuthorityBroken."""
+    ahead = copy(agent)  # `agent` is proven under the lock
+    ahead.is_proven = False
+    require(ahead)
 
 
 def require_last(agent: Agent) -> None:

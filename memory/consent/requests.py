@@ -3,8 +3,8 @@
 Only the agent's side decides: the steward, or the runtime if `is_steward_only` is not set. Nobody decides about their
 own request. No setting switches these rules off. If the agent has a steward, the steward receives a link by mail.
 
-Each step is an entry of the agent's audit trail (`audit.consent`). A request to read also has a database row. The row
-is only a copy of the state, for lists. `memory.consent.approval` carries out what the agent's side approves.
+Each step is an entry of the agent's audit trail (`audit.consent`). A request to read also has a row: a copy for lists.
+`memory.consent.approval` carries out what the agent's side approves.
 """
 
 from collections.abc import Sequence
@@ -51,8 +51,7 @@ def ask_to_read(
     """Request to read. `purpose` is stored permanently and shown to the agent's side. `seconds` is the duration.
 
     Raises Invalid, UnknownMemory, DuplicateNumbers, UnknownEntry, AlreadyRequested, ConsentRequired, TooManyRequests,
-    MailNotSent, Erased.
-    """
+    MailNotSent, Erased."""
     purpose = checked_words(purpose, "purpose")
     least, most = consent.LEAST_PURPOSE, consent.MOST_PURPOSE
     if not least <= len(purpose) <= most:
@@ -154,8 +153,7 @@ def ask_redaction(
 def ask_erasure(agent: Agent, actor: Actor, *, reason: str, asked_by: str = "") -> Request:
     """Request the destruction of the agent's data key.
 
-    Raises Invalid, ConsentRequired, MailNotSent, TooManyRequests, Erased.
-    """
+    Raises Invalid, ConsentRequired, MailNotSent, TooManyRequests, Erased."""
     with edits.locked(agent) as row:
         return _ask_removal(row, REMOVALS[1], actor, reason, asked_by)
 

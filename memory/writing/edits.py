@@ -25,7 +25,7 @@ from audit.models import STEPS, AuditEntry, Change, Operation
 from audit.trail import Actor, SnapshotPart
 from audit.waiting import wait_at_most
 from memory import errors
-from memory.access import authority, roles
+from memory.access import authority, heads, roles
 from memory.access.authentication import request_key, require_rights_in, require_valid_key
 from memory.models import Agent, AgentKey, Memory, StoreVersion, TenantKey
 from memory.policy import switches, tokens
@@ -262,7 +262,8 @@ def locked(agent: Agent, *, seconds: int | None = None) -> Iterator[Agent]:
 def _prepare(agent: Agent, database: Any) -> None:
     """Do what must come before SQLite's lock."""
     database.step = PAUSE if time.monotonic() < _long_edits.get(agent.pk, 0.0) + NOTED else None
-    authority.require_ahead(agent)
+    if heads.is_behind(agent):
+        authority.require_ahead(agent)
 
 
 _long_edits: dict[int, float] = {}  # on SQLite: the agents with a long edit, and when it ended
