@@ -33,9 +33,10 @@ class DatabaseOperations(operations.DatabaseOperations):
             return None
         try:
             found = parse_datetime(value)
-            return NO_DATE if found is None else found.replace(tzinfo=found.tzinfo or UTC).astimezone(UTC)
-        except (TypeError, ValueError, OverflowError):
+        except (TypeError, ValueError):
             return NO_DATE
+        # SQL compares the texts. So of each date, only the text that Django writes is read.
+        return found.replace(tzinfo=UTC) if found and not found.tzinfo and str(found) == value else NO_DATE
 
     def convert_datefield_value(self, value: Any, *_: Any) -> date | None:
         return _read(parse_date, value, NO_DATE.date())

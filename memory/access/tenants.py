@@ -81,7 +81,8 @@ def revoke_key(slug: str, prefix: str) -> None:
         rows = TenantKey.objects.filter(tenant=tenant, prefix=prefix)
         if tenant is None or tenant.slug != slug or not rows.exists():
             raise NotFound("The tenant has no key with this prefix.")
-        if rows.filter(revoked_at=None).update(revoked_at=timezone.now()) or f"{prefix}-" in tenant.live_prefixes:
+        ended = rows.filter(revoked_at=None).update(revoked_at=timezone.now(), mac=b"")
+        if ended or f"{prefix}-" in tenant.live_prefixes:
             set_live(tenant.pk, ended=prefix)
         else:
             whole_roles(tenant)  # SQL may only seem to have ended it

@@ -251,6 +251,7 @@ def test_a_tenants_key_works_until_it_is_revoked(house: House, client: Client) -
     key = key_in(client.post(NEW_KEY, {"tenant": str(house.ada.tenant.pk), "label": "x"}))
     assert authentication.either_key(key).tenant == house.ada.tenant
     assert confirm(client, "revoke_key", TenantKey.objects.get()).status_code == 302
+    assert bytes(TenantKey.objects.get().mac) == b""
     with pytest.raises(KeyRejected):
         authentication.either_key(key)
 

@@ -28,7 +28,10 @@ from tests.tampering import sql
 
 pytestmark = pytest.mark.database
 SQLITE, POSTGRESQL = pytest.mark.sqlite, pytest.mark.postgresql
-DATES = [pytest.param(value, marks=SQLITE) for value in ("'x'", "''", "5", "x'ff'", "'0001-01-01 00:00:00+14:00'")]
+DATES = [
+    pytest.param(value, marks=SQLITE)
+    for value in ("'x'", "''", "5", "x'ff'", "'2026-01-01T00:00:00'", "'0001-01-01 00:00:00+14:00'")
+]
 DATES += [pytest.param(f"'{value}'", marks=POSTGRESQL) for value in ("infinity", "-infinity", "20000-01-01")]
 SPANS = [pytest.param("'x'", marks=SQLITE), pytest.param("'150000000 years'", marks=POSTGRESQL)]
 LONG = [pytest.param(value, marks=SQLITE) for value in ("9000000000000000000", "-9000000000000000000")]

@@ -252,6 +252,13 @@ def test_a_name_that_occurs_twice_in_a_detail_is_found(past: Agent) -> None:
     assert 2 in [problem.seq for problem in found(past)]
 
 
+@pytest.mark.sqlite
+def test_a_name_with_escapes_in_a_detail_is_found(past: Agent) -> None:
+    """Queries in SQLite do not find this name. Python, which computes the MAC, reads it as before."""
+    sql(f"UPDATE audit_auditentry SET detail = replace(detail, 'prefix', '\\u0070refix') WHERE agent_id = {past.pk}")
+    assert 2 in [problem.seq for problem in found(past)]
+
+
 @pytest.mark.postgresql
 @pytest.mark.parametrize("at", ["infinity", "20000-01-01", "0044-03-15 BC"])
 def test_a_time_that_python_cannot_represent_is_found(past: Agent, bob: Agent, at: str) -> None:
