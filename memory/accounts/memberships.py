@@ -14,6 +14,8 @@ from memory.consent import requests
 from memory.errors import Invalid, LastOwner, NotAllowed, NotFound
 from memory.models import Membership, Person, Role, Tenant
 
+MOST = 1_000  # members of a tenant, because each change of its people, keys and invitations signs them all
+
 
 def change_role(membership: Membership, role: str, by: Person) -> None:
     """Change a role. Raises Invalid, NotAllowed, NotFound, LastOwner."""
@@ -39,11 +41,15 @@ def remove(membership: Membership, by: Person) -> None:
 def set_role(tenant_id: int, person_id: int, role: str | None) -> None:
     """Give the person this role in the tenant. With None, remove the membership.
 
-    This signs the roles that count. A membership that somebody changed with SQL stays without effect.
+    This signs the roles that count. A membership that somebody changed with SQL stays without effect. Raises
+    NotAllowed if the tenant would have more than MOST members.
     """
     with transaction.atomic():
         tenant = lock(tenant_id)
-        roles, live = roles_in(tenant) | {person_id: role}, live_fingerprints(tenant)
+        known, live = roles_in(tenant), live_fingerprints(tenant)
+        if role is not None and person_id not in known and len(known) >= MOST:
+            raise NotAllowed(f"A tenant can have at most {MOST:,} members. An owner must remove one first.")
+        roles = known | {person_id: role}
         sign_roles(tenant, {person: role for person, role in roles.items() if role is not None}, live)
         if role is None:  # last, because a hidden trigger may change what is signed
             Membership.objects.filter(tenant=tenant, person_id=person_id).delete()

@@ -361,3 +361,13 @@ def test_a_tenant_has_few_keys_and_invitations_and_ended_ones_are_not_read(
     with pytest.raises(Invalid):
         invitations.invite(acme, "c@acme.test", Role.ADMIN, ann)
     assert Invitation.objects.count() == 2
+
+
+def test_a_tenant_has_a_limited_number_of_members(acme: Tenant, ann: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With 15,000 members, each invitation and new key locked SQLite for one to two seconds."""
+    monkeypatch.setattr(memberships, "MOST", len(roles.roles_in(acme)))
+    other = Person.objects.create_user("one-more@acme.test")
+    with pytest.raises(NotAllowed, match="at most"):
+        memberships.set_role(acme.pk, other.pk, Role.ADMIN)
+    memberships.set_role(acme.pk, ann.pk, Role.ADMIN)
+    assert (other.pk in roles.roles_in(acme), roles.roles_in(acme)[ann.pk]) == (False, Role.ADMIN)
