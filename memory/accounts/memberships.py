@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from django.db import transaction
 
 from memory.access.roles import Action, live_fingerprints, lock, locked_for, manages, roles_in, sign_roles
-from memory.consent import requests
+from memory.consent import withdrawals
 from memory.errors import Invalid, LastOwner, NotAllowed, NotFound
 from memory.models import Membership, Person, Role, Tenant
 
@@ -31,10 +31,11 @@ def change_role(membership: Membership, role: str, by: Person) -> None:
 
 def remove(membership: Membership, by: Person) -> None:
     """Remove a membership, and end the person's requests and grants in the tenant. Raises NotFound, LastOwner."""
+    withdrawals.check_ahead(membership.person_id)
     with _locked(membership, by) as row:
         _require_another_owner(row, by)
         lock(row.tenant_id)  # so that the person asks for nothing meanwhile
-        requests.withdraw_all(row.person_id, "left", tenant_id=row.tenant_id)  # first: people may remove themselves
+        withdrawals.withdraw_all(row.person_id, "left", tenant_id=row.tenant_id)  # first: people may remove themselves
         set_role(row.tenant_id, row.person_id, None)
 
 

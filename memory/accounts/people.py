@@ -20,7 +20,7 @@ from config.keyring import keyring
 from memory.access import authority
 from memory.access.roles import manages, require_same_session
 from memory.accounts import memberships
-from memory.consent import requests
+from memory.consent import withdrawals
 from memory.errors import Invalid, NotAllowed
 from memory.models import Authenticator, Person
 
@@ -35,10 +35,11 @@ def set_password(person: Person, password: str) -> None:
     validate_password(password, person)
     before = copy(person)
     person.set_password(password)  # it takes long, so no lock is held
+    withdrawals.check_ahead(person.pk)
     with transaction.atomic():
         require_same_session(before)
         person.save(update_fields=["password"])
-        requests.withdraw_all(person.pk, "password")
+        withdrawals.withdraw_all(person.pk, "password")
         authority.require_nothing_added()
 
 
@@ -49,7 +50,6 @@ def set_digest(person: Person, digest: str) -> None:
     Person.objects.filter(pk=person.pk).update(digest=digest)
 
 
-@transaction.atomic
 def set_active(person: Person, by: Person, *, is_active: bool) -> None:
     """Deactivate a person, and end their sessions, requests and grants. Or let a person sign in again: their grants do
     not come back. Raises NotAllowed unless `by` is an active superuser, who cannot deactivate themselves.
@@ -58,6 +58,13 @@ def set_active(person: Person, by: Person, *, is_active: bool) -> None:
     changed by SQL becomes no superuser."""
     if not is_active and person.pk == by.pk:
         raise NotAllowed("You cannot deactivate yourself. Ask another superuser.")
+    if not is_active:
+        withdrawals.check_ahead(person.pk)
+    with transaction.atomic():
+        _set_active(person, by, is_active=is_active)
+
+
+def _set_active(person: Person, by: Person, *, is_active: bool) -> None:
     people = Person.objects.select_for_update().filter(Q(is_superuser=True) | Q(pk=person.pk)).order_by("pk")
     if not any(each.pk == by.pk and manages(each) for each in people):
         raise NotAllowed("Only superusers can do this.")
@@ -68,7 +75,7 @@ def set_active(person: Person, by: Person, *, is_active: bool) -> None:
     row.save(update_fields=["is_active", "is_superuser", "generation"])
     row.sign()
     if not is_active:
-        requests.withdraw_all(person.pk, "deactivated")
+        withdrawals.withdraw_all(person.pk, "deactivated")
     authority.require_nothing_added()
 
 
@@ -93,13 +100,14 @@ def install(factor: Authenticator, code: str) -> None:
 
     The newest pepper then signs the person and their memberships, so that an older pepper can be removed.
     """
+    withdrawals.check_ahead(factor.user.pk)
     with transaction.atomic():
         memberships.lock_tenants(factor.user.pk)  # before the person, as everywhere
         require_same_session(factor.user)
         memberships.sign_again(factor.user.pk)
         factor.user.refresh_from_db(fields=["generation", "mac"])
         Authenticator.objects.filter(user=factor.user).delete()
-        requests.withdraw_all(factor.user.pk, "second factor")
+        withdrawals.withdraw_all(factor.user.pk, "second factor")
         factor.proof = _proof(factor)
         factor.save()
         if not consume_code(factor, code):

@@ -37,6 +37,7 @@ SYSTEM = Actor.system("consent")
 removing = Signal()
 DAY = timedelta(hours=24)
 MAX_REASON = 500  # characters
+MOST_REMOVALS = 100  # open requests to remove content, because a claim ends them all: 300 took two seconds
 MAX_MEMORIES = 1_000  # memories per request to remove content
 _NOT_THEIR_OWN = "You cannot decide about your own request."
 _OTHER_KIND = {
@@ -159,6 +160,9 @@ def ask_erasure(agent: Agent, actor: Actor, *, reason: str, asked_by: str = "") 
 
 
 def _ask_removal(row: Agent, operation: str, actor: Actor, reason: str, asked_by: str, **more: Any) -> Request:
+    if actor.kind != ActorKind.OPERATOR and len(waiting(row, *REMOVALS)) >= MOST_REMOVALS:
+        problem = f"cannot be made while {MOST_REMOVALS} others are open. Decide about one, or withdraw it, first"
+        raise errors.Invalid("request", problem)
     reason = _one_line(reason, "reason")
     asked_by = _one_line(asked_by, "asked_by") if asked_by else actor.label
     edits.require_key(row)
@@ -341,23 +345,6 @@ def revoke(agent: Agent, number: int, actor: Actor, *, why: str = "") -> Request
         if request is None or request.state != State.ACTIVE:
             raise errors.NotOpen(f"There is no active grant {number}.")
         return end(row, request, State.REVOKED, actor, why)
-
-
-def withdraw_all(person_id: int, why: str, *, tenant_id: int | None = None) -> None:
-    """End all requests and grants of a person, or only those for agents of this tenant. Raises AuthorityBroken."""
-    requested = AuditEntry.objects.filter(ASKS, operation=Operation.ACCESS_REQUESTED, detail__person_id=person_id)
-    requested = requested if tenant_id is None else requested.filter(tenant_id=tenant_id)
-    labels = dict(requested.values_list("agent_id", "agent_label"))
-    agents = Agent.objects.select_related("tenant").in_bulk(labels)
-    ends = {State.REQUESTED: State.LAPSED, State.ACTIVE: State.REVOKED}
-    if hidden := labels.keys() - agents.keys():  # by SQL
-        raise errors.AuthorityBroken(labels[min(hidden)])
-    for _, agent in sorted(agents.items()):
-        with edits.locked(agent) as row:
-            close_expired(row)
-            for request in consent.requests(row.pk).values():
-                if request.person_id == person_id and request.state in ends:
-                    end(row, request, ends[request.state], SYSTEM, why)
 
 
 def expire(agent: Agent) -> None:

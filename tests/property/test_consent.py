@@ -14,7 +14,7 @@ from audit.consent import Person, Scope, same_address
 from audit.models import AccessRequest, AuditEntry, State
 from audit.trail import Actor
 from memory.agents import lifecycle
-from memory.consent import approval, granted_reads, links, requests
+from memory.consent import approval, granted_reads, links, requests, withdrawals
 from memory.errors import NotGranted
 from memory.writing import operations
 from tests import steps
@@ -191,7 +191,7 @@ class Consent(DecisionWalk):
 
     @rule(person=WHO)
     def change_password(self, person: Person) -> None:
-        requests.withdraw_all(person.id, "password")
+        withdrawals.withdraw_all(person.id, "password")
         for request in self.items:
             if request.person == person:
                 request.is_over = True

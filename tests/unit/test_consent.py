@@ -13,7 +13,7 @@ from audit.models import AccessRequest, AuditEntry, Change
 from audit.trail import Actor
 from memory import errors
 from memory.agents import lifecycle
-from memory.consent import approval, granted_reads, grants, links, requests
+from memory.consent import approval, granted_reads, grants, links, requests, withdrawals
 from memory.models import Agent
 from memory.models import Person as Account
 from memory.time_machine import rollback
@@ -182,7 +182,7 @@ def test_a_new_password_ends_grants_whose_rows_were_altered(agent: Agent, bob: A
     number, other = granted(agent), ask(bob).number
     AccessRequest.objects.filter(agent_id=agent.pk).update(state="denied")
     AccessRequest.objects.filter(agent_id=bob.pk).update(person_id=9)
-    requests.withdraw_all(PAT.id, "password")
+    withdrawals.withdraw_all(PAT.id, "password")
     cannot_read(agent, number, 1)
     assert (state(agent, number), state(bob, other)) == ("revoked", "lapsed")
 
@@ -194,7 +194,7 @@ def test_a_grant_whose_person_has_another_notation_opens_nothing_after_a_new_pas
     drop_guards()
     with connection.cursor() as cursor:
         cursor.execute("UPDATE audit_auditentry SET detail = replace(detail, 'person_id', 'person\\u005fid')")
-    requests.withdraw_all(PAT.id, "password")
+    withdrawals.withdraw_all(PAT.id, "password")
     with pytest.raises(ValueError):  # noqa: PT011  the entry cannot be read
         read(agent, number, 1)
     assert number in [problem.seq for problem in problems(agent)]

@@ -13,7 +13,7 @@ from audit import consent, verify
 from audit.consent import PROPOSAL, REMOVALS, waiting_removals
 from audit.models import Operation
 from audit.trail import Actor
-from memory.consent import approval, grants, notices, requests
+from memory.consent import approval, grants, notices, requests, withdrawals
 from memory.models import Agent
 from memory.time_machine.rollback import What, preview
 from memory.writing import daily_limit, edits
@@ -56,7 +56,7 @@ QUERIES: dict[str, Callable[[Agent], object]] = {
     "reads by one grant": lambda agent: notices.reads(agent, 9).count(),
     "an entry to undo, and notices of reads": lambda agent: preview(agent, What("entry", ENTRIES)),
     "requests of today": lambda agent: requests.require_room(agent, Actor.person(PAT.address)),
-    "withdrawal": lambda _: requests.withdraw_all(PAT.id, "password"),
+    "withdrawal": lambda _: withdrawals.withdraw_all(PAT.id, "password"),
 }
 
 

@@ -13,7 +13,7 @@ from audit.models import AccessRequest
 from audit.trail import Actor
 from config import keyfiles
 from memory import errors
-from memory.consent import approval, grants, requests
+from memory.consent import approval, grants, requests, withdrawals
 from memory.models import Agent, Membership, Person
 from tests.admin.reading import asked, asking, granted
 from tests.members import join
@@ -114,7 +114,7 @@ def test_a_token_ends_with_its_grant(how: str, ada: Agent, pat: Person, time_mac
         with pytest.raises(errors.KeyRejected):  # the first use after the end records the end
             grants.prove_token(fresh(ada), token)
     elif how == "password":
-        requests.withdraw_all(pat.pk, "password")
+        withdrawals.withdraw_all(pat.pk, "password")
     elif how == "left":
         Membership.objects.filter(person=pat).delete()
     elif how == "denied":  # a forged token of a denied request

@@ -26,9 +26,10 @@ from config.keyfiles import new_key
 from memory import tasks
 from memory.access import authority
 from memory.access import heads as own_heads
+from memory.accounts import people
 from memory.agents import lifecycle
 from memory.errors import AgentConsentRequired, AuthorityBroken, TrailShortened
-from memory.models import Agent, AgentKey, Memory, Tenant
+from memory.models import Agent, AgentKey, Memory, Person, Tenant
 from memory.writing import operations
 from memory.writing.counters import recount
 from tests.access_requests import PAT, ask
@@ -235,7 +236,7 @@ def test_a_long_trail_is_checked_once_and_most_threads_stay_free(
         own_heads.proven_ends.clear()
 
 
-@pytest.mark.parametrize("what", ["a request to read", "a first key"])
+@pytest.mark.parametrize("what", ["a request to read", "a first key", "a new password"])
 def test_a_long_trail_is_checked_before_the_locks_of_a_person(
     folder: Path, ada: Agent, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
@@ -246,6 +247,9 @@ def test_a_long_trail_is_checked_before_the_locks_of_a_person(
     own_heads.proven_ends.clear()
     steps, continues, require = list[str](), own_heads._continues, authority.require
     with_account(PAT, ada)
+    if what == "a new password":
+        ask(ada)
+        own_heads.proven_ends.clear()
 
     def locks(agent: Agent, before: Agent | None = None) -> None:
         steps.append("checked ahead" if before is None else "locked")
@@ -256,8 +260,10 @@ def test_a_long_trail_is_checked_before_the_locks_of_a_person(
     with suppress(AgentConsentRequired):
         if what == "a first key":
             lifecycle.first_key(fresh(ada), ME)
-        else:
+        elif what == "a request to read":
             ask(ada)
+        else:
+            people.set_password(Person.objects.get(pk=PAT.id), "a new long password 42!")
     assert steps[:3] == ["checked ahead", "checked", "locked"]
     assert steps.count("checked") == 1
 

@@ -12,7 +12,7 @@ from audit import redactions
 from audit.models import AccessRequest, Change
 from audit.trail import Actor
 from memory import errors
-from memory.consent import approval, granted_reads, redaction, requests
+from memory.consent import approval, granted_reads, redaction, requests, withdrawals
 from memory.models import Agent, Memory
 from memory.models import Person as Account
 from memory.search import context, reading
@@ -54,7 +54,7 @@ def revoke(agent: Agent, number: int, actor: Actor = ME) -> None:
 
 
 def withdraw(why: str) -> Callable[[Agent, int], None]:
-    return lambda *_: requests.withdraw_all(PAT.id, why)
+    return lambda *_: withdrawals.withdraw_all(PAT.id, why)
 
 
 def test_during_the_grant_the_notice_says_until_when(past: Agent, number: int) -> None:

@@ -13,7 +13,7 @@ from audit.models import AuditEntry
 from audit.trail import Actor
 from memory import errors
 from memory.agents import lifecycle
-from memory.consent import approval, requests
+from memory.consent import approval, requests, withdrawals
 from memory.errors import TooManyRequests
 from memory.models import Agent
 from tests.access_requests import EVE, PAT, STEWARD, ask, with_a_past
@@ -40,7 +40,7 @@ def denied(agent: Agent, person: Person = PAT) -> None:
 
 def withdrawn(agent: Agent, person: Person = PAT) -> None:
     ask(agent, person)
-    requests.withdraw_all(person.id, "password")
+    withdrawals.withdraw_all(person.id, "password")
 
 
 def revoked(agent: Agent, person: Person = PAT) -> None:
@@ -173,3 +173,18 @@ def test_refused_requests_do_not_count(agent: Agent) -> None:
     assert AuditEntry.objects.filter(actor_label=PAT.address).count() == 3
     is_limited(agent, proposed)
     assert approval.approve(fresh(agent), number, STEWARD).state == "accepted", "decisions have no limit"
+
+
+def test_open_requests_to_remove_content_are_limited_but_not_for_operators(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A claim ends them all: with 300, it locked SQLite for two seconds."""
+    monkeypatch.setattr(requests, "MOST_REMOVALS", 1)
+    person = Actor.person(PAT.address)
+    number = requests.ask_redaction(fresh(agent), [1], person, reason="wrong").number
+    with refused(agent, errors.Invalid):
+        requests.ask_redaction(fresh(agent), [2], person, reason="wrong")
+    requests.ask_redaction(fresh(agent), [2], TENANT, reason="wrong")
+    requests.deny(fresh(agent), number, ME)
+    with refused(agent, errors.Invalid):
+        requests.ask_erasure(fresh(agent), person, reason="wrong")
