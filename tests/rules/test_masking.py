@@ -213,7 +213,7 @@ def test_the_time_grows_with_the_length_of_the_text(pieces: tuple[str, ...]) -> 
     for piece in pieces:
         text = piece * (60_000 // len(piece))
         part = min(seconds(text[: len(text) // 8]) for _ in range(2))
-        assert seconds(text) < 24 * part + 0.1, piece
+        assert min(seconds(text) for _ in range(2)) < 24 * part + 0.1, piece
 
 
 def test_the_time_grows_with_the_length_of_mixed_texts_and_many_secrets() -> None:
