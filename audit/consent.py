@@ -139,7 +139,7 @@ class Request:
 
 def state_at(request: Request | AccessRequest, now: datetime) -> State:
     """The state at this moment. After the time limit, a request lapses or a grant expires, even if no entry says so."""
-    if request.state in OPEN and now >= request.asked_at + LAPSES:
+    if request.state in OPEN and now - request.asked_at >= LAPSES:
         return State.LAPSED
     if request.state == State.ACTIVE and (request.until is None or now >= request.until):
         return State.EXPIRED

@@ -1,8 +1,8 @@
 """What is read in place of a date or a time span that Python does not have.
 
 No edit writes such a value, but SQL can: PostgreSQL has `infinity` and the year 20000, and SQLite stores any text as a
-date. Reading one fails no request, also not one about other rows. A signed row is then altered, and `verify_audit`
-names the others.
+date. An error would also fail requests about other rows. If a signed row has such a value, its signature is wrong. In
+other rows, `verify_audit` names it.
 """
 
 from datetime import UTC, datetime, timedelta

@@ -246,8 +246,8 @@ def clear(folder: Folder) -> None:
 
 @contextmanager
 def replacement(folder: Folder) -> Iterator[int]:
-    """Create a new, locked file in the folder of the old file. Yield its descriptor. The new file has a
-    temporary name until it replaces the old file. Sync the new file and the folder afterwards."""
+    """Create a new, locked file in the folder of the old file. Yield its descriptor. The new file has a temporary name
+    until the caller replaces the old file. The caller then syncs the new file and the folder."""
     name = name_beside(folder.name)
     with file_errors("failed to create temp file: open", folder.path / name):
         number = folder.open(name, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL)

@@ -1,7 +1,8 @@
 """Requests to read an agent's memories: who may ask, who decides, what a grant opens, and what SQL cannot change."""
 
 from collections.abc import Callable
-from datetime import timedelta
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -198,6 +199,12 @@ def test_a_grant_whose_person_has_another_notation_opens_nothing_after_a_new_pas
     with pytest.raises(ValueError):  # noqa: PT011  the entry cannot be read
         read(agent, number, 1)
     assert number in [problem.seq for problem in problems(agent)]
+
+
+def test_a_request_with_the_last_date_has_a_state(agent: Agent) -> None:
+    """SQL can store this date. To add a time to it is an error."""
+    request = replace(ask(agent), asked_at=datetime.max.replace(tzinfo=UTC))
+    assert request.at(timezone.now()).state == "requested"
 
 
 def test_deleting_a_revocation_by_sql_revives_no_grant(agent: Agent) -> None:

@@ -5,7 +5,6 @@ import json
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from threading import Event
@@ -26,16 +25,13 @@ from config.keyfiles import new_key
 from memory import tasks
 from memory.access import authority
 from memory.access import heads as own_heads
-from memory.accounts import people
 from memory.agents import lifecycle
-from memory.errors import AgentConsentRequired, AuthorityBroken, TrailShortened
-from memory.models import Agent, AgentKey, Memory, Person, Tenant
+from memory.errors import AuthorityBroken, TrailShortened
+from memory.models import Agent, AgentKey, Memory, Tenant
 from memory.writing import operations
 from memory.writing.counters import recount
-from tests.access_requests import PAT, ask
 from tests.commands.calling import failed, run
 from tests.conftest import drop_guards
-from tests.members import with_account
 from tests.servers import until
 from tests.steps import ME, fresh, problems, remember
 
@@ -234,38 +230,6 @@ def test_a_long_trail_is_checked_once_and_most_threads_stay_free(
     finally:
         may_end.set()
         own_heads.proven_ends.clear()
-
-
-@pytest.mark.parametrize("what", ["a request to read", "a first key", "a new password"])
-def test_a_long_trail_is_checked_before_the_locks_of_a_person(
-    folder: Path, ada: Agent, monkeypatch: pytest.MonkeyPatch, what: str
-) -> None:
-    """Otherwise 120,000 new entries were checked under SQLite's lock: for two to four seconds."""
-    own_heads.write()
-    remember(ada, *(f"tea {n}" for n in range(3)))
-    monkeypatch.setattr(own_heads, "FEW", 0)
-    own_heads.proven_ends.clear()
-    steps, continues, require = list[str](), own_heads._continues, authority.require
-    with_account(PAT, ada)
-    if what == "a new password":
-        ask(ada)
-        own_heads.proven_ends.clear()
-
-    def locks(agent: Agent, before: Agent | None = None) -> None:
-        steps.append("checked ahead" if before is None else "locked")
-        require(agent, before)
-
-    monkeypatch.setattr(own_heads, "_continues", lambda *given: steps.append("checked") or continues(*given))
-    monkeypatch.setattr(authority, "require", locks)
-    with suppress(AgentConsentRequired):
-        if what == "a first key":
-            lifecycle.first_key(fresh(ada), ME)
-        elif what == "a request to read":
-            ask(ada)
-        else:
-            people.set_password(Person.objects.get(pk=PAT.id), "a new long password 42!")
-    assert steps[:3] == ["checked ahead", "checked", "locked"]
-    assert steps.count("checked") == 1
 
 
 def test_a_trail_of_an_older_release_is_checked_with_its_changes(
