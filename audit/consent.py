@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.db.models import Count, F, Q, QuerySet, Sum, TextField, Window
@@ -24,6 +24,7 @@ from audit.ill_formed import binary, ill_formed, typed
 from audit.models import CONSENT, STEPS, AccessRequest, AuditEntry, Operation, State
 
 LAPSES = timedelta(hours=72)  # after which an undecided request lapses
+_LAST_DATE = datetime.max.replace(tzinfo=UTC)
 SHORTEST, LONGEST, USUAL = timedelta(minutes=15), timedelta(hours=4), timedelta(hours=1)
 LEAST_PURPOSE, MOST_PURPOSE = 20, 1_000  # characters
 MOST_NUMBERS = 1_000
@@ -117,7 +118,7 @@ class Request:
 
     @property
     def decide_until(self) -> datetime:
-        return self.asked_at + LAPSES
+        return lapses_at(self.asked_at)
 
     @property
     def is_removal(self) -> bool:
@@ -135,6 +136,11 @@ class Request:
         """The request in its state at this moment. A request to remove content never lapses, because the law may
         require a decision."""
         return self if self.is_removal else replace(self, state=state_at(self, now))
+
+
+def lapses_at(asked_at: datetime) -> datetime:
+    """Until when somebody can decide. (SQL can store the last date that Python has.)"""
+    return min(asked_at, _LAST_DATE - LAPSES) + LAPSES
 
 
 def state_at(request: Request | AccessRequest, now: datetime) -> State:

@@ -12,7 +12,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.decorators import display
 
-from audit.consent import LAPSES, Scope, state_at
+from audit.consent import Scope, lapses_at, state_at
 from audit.models import READS, AccessRequest, ActorKind, AuditEntry, Operation, State
 from config.templatetags.moments import moment
 from config.wording import several
@@ -93,7 +93,7 @@ class AccessPage(ScopedAdmin):
             "row": row,
             "state": state,
             "who": who_decides(Agent.objects.get(pk=row.agent_id)) if state == State.REQUESTED else "",
-            "decide_until": row.asked_at + LAPSES,
+            "decide_until": lapses_at(row.asked_at),
             "decided_by": f"the agent’s {'steward' if row.decided_by == ActorKind.STEWARD else 'runtime'}",
             "duration": wording.duration(row.seconds),
             "entry": links.link(row.agent_id, "entry", row.number, f"entry {row.number}"),
@@ -119,7 +119,7 @@ class AccessPage(ScopedAdmin):
         """When the access ends or has ended. For a request that waits: until when somebody can decide."""
         state = state_now(row)
         if state == State.REQUESTED:
-            return format_html("<span>decide by {}</span>", moment(row.asked_at + LAPSES))
+            return format_html("<span>decide by {}</span>", moment(lapses_at(row.asked_at)))
         ended = format_html("<span>ended {}</span>", moment(row.ended_at))
         return ended if state == State.REVOKED else moment(row.until)
 

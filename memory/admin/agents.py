@@ -16,7 +16,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.decorators import action, display
 
-from audit.consent import LAPSES, PROPOSABLE, open_now
+from audit.consent import PROPOSABLE, lapses_at, open_now
 from audit.models import AccessRequest
 from config.queue import unattended
 from config.templatetags.moments import moment
@@ -297,7 +297,7 @@ def _waiting(agent: Agent) -> Iterator[SafeString]:
     for row in AccessRequest.objects.filter(open_now(), agent_id=agent.pk).order_by("pk")[:MAX_LISTED]:
         request = links.link(agent.pk, "access", row.number, f"request {row.number}")
         text = "{} asks to read ({}). Until {}, {} can decide."
-        yield format_html(text, row.person, request, moment(row.asked_at + LAPSES), who_decides(agent))
+        yield format_html(text, row.person, request, moment(lapses_at(row.asked_at)), who_decides(agent))
     if removals := removal.status(agent):
         yield format_html("Removal of content: {}", removals)
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from django.utils import timezone
 
-from audit.consent import LAPSES, Request
+from audit.consent import Request, lapses_at
 from audit.models import ConsentLink, State
 from audit.trail import Actor
 from config.errors import DomainError
@@ -82,7 +82,7 @@ def decide(token: str, *, approve: bool) -> Request:
 
 
 def _until(link: ConsentLink) -> datetime:
-    return link.made_at + LAPSES
+    return lapses_at(link.made_at)
 
 
 def revoke(token: str) -> Request:

@@ -11,7 +11,7 @@ from django.db.models import BooleanField, Count, Exists, ExpressionWrapper, F, 
 from django.urls import reverse
 from django.utils import timezone
 
-from audit.consent import LAPSES, open_now, waiting_removals
+from audit.consent import lapses_at, open_now, waiting_removals
 from audit.models import AccessRequest, AuditEntry, Operation, State
 from config.wording import several
 from memory.models import Agent
@@ -109,7 +109,7 @@ def _access_requests(tenants: Collection[int], most: int) -> Iterator[Asked]:
     for agent_id, label, count, first in agents.order_by("agent_label")[:most]:
         path = reverse("admin:audit_accessrequest_changelist", query={"agent": label, "state__exact": State.REQUESTED})
         text = several(count, "access request waits", "access requests wait")
-        yield Asked(agent_id, label, count, text, path, "until", first + LAPSES)
+        yield Asked(agent_id, label, count, text, path, "until", lapses_at(first))
 
 
 def _removal_requests(tenants: Collection[int], most: int) -> Iterator[Asked]:

@@ -9,19 +9,24 @@ from django.db import IntegrityError, connection, transaction
 from django.db.models import DateField, DateTimeField, DurationField, Max
 from django.utils import timezone
 
+from audit.consent import Person
+from audit.trail import Actor
 from config.unreadable import NO_DATE, NO_SPAN
 from memory.access import tenants
 from memory.access.authentication import agent_key
+from memory.consent import requests
 from memory.errors import AuthorityBroken
 from memory.models import Agent, DueReason
 from refinement import loop, tasks
 from refinement.models import Waiting
+from tests.access_requests import ask
 from tests.admin.conftest import Enter
 from tests.admin.test_scope import agents as agents
 from tests.admin.test_scope import crawl
 from tests.api.calling import Caller
 from tests.commands.calling import run
 from tests.conftest import House, drop_guards
+from tests.members import with_account
 from tests.refining import change
 from tests.steps import fresh, problems
 from tests.tampering import sql
@@ -95,6 +100,8 @@ def test_an_extreme_date_or_span_fails_no_page_and_no_sweep(
     value: str, kind: type, agents: House, enter: Enter
 ) -> None:
     client = enter("superuser")
+    ask(agents.ada, with_account(Person(999, "pat@acme.test"), agents.ada))
+    requests.propose(fresh(agents.ada), Actor.person("pat@acme.test"), steward="stew@acme.test")
     assert spoil(value, kind) > 0
     assert len(crawl(client)) > 40
     tasks.sweep()
