@@ -55,10 +55,14 @@ def memories(agent: Agent, number: int, person: Person, numbers: Sequence[int]) 
 
 def _ahead(agent: Agent, number: int, person: Person, numbers: Sequence[int]) -> dict[Place, bytes]:
     """The snapshots of these memories before the agent is locked: to check entries with many changes takes long."""
-    grant = requests.get(agent, number)
-    if grant is None or (grant.person_id, grant.state) != (person.id, "active"):
+    if not _is_granted(agent, number, person):
         return {}
     return _snapshots(agent.pk, set(Memory.objects.of(agent).numbered(numbers).values_list("number", "version")))
+
+
+def _is_granted(agent: Agent, number: int, person: Person) -> bool:
+    grant = requests.get(agent, number)
+    return grant is not None and (grant.person_id, grant.state) == (person.id, "active")
 
 
 def _in_trail(agent_id: int, places: Set[Place]) -> dict[Place, bytes]:
@@ -91,22 +95,42 @@ def entry(agent: Agent, number: int, person: Person, seq: int, *, after: int = 0
 
     Raises NotGranted, UnknownEntry.
     """
+    ahead = _entry_ahead(agent, number, person, seq)
     with grants.in_force(agent, number, person) as (row, grant):
         trail_view.entry(row, seq)
-        # `bool` keeps every row: the changes of the entry, and then the entry.
-        *changes, found = verify.intact(row.pk, bool, seq, seq + 1) or [{"session": None}]
+        *changes, found = ahead or [{"session": None}]
         covered = [each for each in changes if grant.scope.covers_change(seq, found["session"], each.number)]
         covered = [each for each in covered if each.number > after]
         redacted = redactions.whole(row.pk, (each.number for each in covered))  # SQL may have put back a row before
         touched = [each for each in covered if each.number not in redacted or not _has_words(each)][:MAX_READ]
+        touched = _unchanged(row.pk, seq, touched)
         if not touched:
             raise errors.NotGranted("The grant covers no memory of this entry, or the entry was altered.")
         _record(row, grant, person, {"entry": seq, "memories": [change.number for change in touched]})
         return list(trail_view.opened(row, touched))
 
 
+def _entry_ahead(agent: Agent, number: int, person: Person, seq: int) -> list[Any]:
+    """The changes of the entry, and then the entry, before the agent is locked, for the same reason. Empty if it was
+    altered."""
+    # The second attempt is for a redaction that was just committed.
+    attempts = range(2 if _is_granted(agent, number, person) else 0)
+    return next(filter(None, (verify.intact(agent.pk, bool, seq, seq + 1) for _ in attempts)), [])
+
+
+def _unchanged(agent_id: int, seq: int, changes: list[Any]) -> list[Any]:
+    """Those of the entry's changes that the trail has now as they were read."""
+    found = Change.objects.filter(agent_id=agent_id, seq=seq, number__among=[each.number for each in changes])
+    present = {(each.number, _bodies(each)) for each in found}
+    return [each for each in changes if (each.number, _bodies(each)) in present]
+
+
+def _bodies(change: Any) -> tuple[bytes | None, bytes | None]:
+    return binary_or_none(change.before), binary_or_none(change.after)
+
+
 def _has_words(change: Any) -> bool:
-    return any(has_body(binary_or_none(each) or b"") for each in (change.before, change.after))
+    return any(has_body(each or b"") for each in _bodies(change))
 
 
 def gc_report(agent: Agent, number: int, person: Person, report: int, numbers: Sequence[int]) -> None:

@@ -133,10 +133,11 @@ def test_a_read_checks_large_entries_before_the_lock(agent: Agent, monkeypatch: 
     assert (read(agent, number, 1), looked) == (["tea"], [1, 0])
 
 
-def test_an_entry_that_changes_between_its_check_and_the_lock_is_checked_again(
-    agent: Agent, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("check", ["_ahead", "_entry_ahead"])
+def test_an_entry_that_changes_between_its_check_and_the_lock_shows_no_altered_memory(
+    agent: Agent, check: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    number, ahead = granted(agent), granted_reads._ahead
+    number, ahead = granted(agent), getattr(granted_reads, check)
     drop_guards()
 
     def then_altered(*given: Any) -> Any:
@@ -144,8 +145,11 @@ def test_an_entry_that_changes_between_its_check_and_the_lock_is_checked_again(
         Change.objects.filter(agent_id=agent.pk, number=1).update(after=b"other")
         return found
 
-    monkeypatch.setattr(granted_reads, "_ahead", then_altered)
-    assert read(agent, number, 1) == []
+    monkeypatch.setattr(granted_reads, check, then_altered)
+    if check == "_ahead":
+        assert read(agent, number, 1) == []
+    else:
+        assert [step.number for step in granted_reads.entry(fresh(agent), number, PAT, 3)] == [2, 3]
 
 
 @pytest.mark.parametrize("what", ["entry", "all"])
