@@ -42,7 +42,7 @@ from memory.writing import edits, operations
 SMALL_ENTRIES, SMALL_BYTES = 500, 2**20  # the largest file that a request imports
 SMALL_VALUES = 30_000  # commas and lines: a file with more takes long to read, however few entries it has
 MAX_ENTRIES = 20_000
-BATCH_CHARACTERS = 4_000_000  # the size of a batch: counting tokens exactly takes a second for it
+BATCH_BYTES = 4_000_000  # the size of a batch; one of 16 MB held SQLite's writer for more than a second
 ATTEMPTS = 3  # of the worker without progress; a file that kills each worker must not come back for ever
 READ_SECONDS = 15.0  # of a processor, for a whole file; 20 MB of usual text take 5
 TURN_SECONDS = 15.0  # in which a task stores batches; then others have their turn, and the next task continues
@@ -262,15 +262,15 @@ def _link(job: ImportJob, done: Imported, drafts: list[Draft]) -> None:
 
 
 def _size(draft: Draft) -> int:
-    """Return the characters of a memory. Each tag counts as a long one, because short tags take as much time."""
-    return len(draft.content) + MAX_TAG * len(draft.tags)
+    """Return the bytes of a memory. Each tag counts as a long one, because short tags take as much time."""
+    return len(draft.content.encode(errors="replace")) + MAX_TAG * len(draft.tags)
 
 
 def _batches(sizes: list[int], start: int = 0) -> Iterator[slice]:
-    """Yield the places of batches with at most BATCH memories and BATCH_CHARACTERS characters."""
+    """Yield the places of batches with at most BATCH memories and BATCH_BYTES bytes."""
     while start < len(sizes):
         sums = accumulate(sizes[start : start + BATCH])
-        end = start + max(sum(each <= BATCH_CHARACTERS for each in sums), 1)
+        end = start + max(sum(each <= BATCH_BYTES for each in sums), 1)
         yield slice(start, end)
         start = end
 
