@@ -16,6 +16,7 @@ from typing import Any
 
 from memory.errors import Invalid
 from memory.models import Kind, Source
+from memory.policy import tokens
 from memory.policy.categories import DEFAULT_PROJECT, NAMED_BY_SERVICE, NAMES, PROJECT, SCOPES, default_category
 
 MAX_CONTENT = 10_000  # characters
@@ -45,6 +46,7 @@ class Draft:
     is_beneath: bool = False
     store: int | None = None  # the memory store that it is in, with its path there
     path: str = ""
+    tokens: int | None = None  # of a checked draft: counted before its agent is locked
     is_checked: bool = False
 
     def checked(self) -> Draft:
@@ -70,6 +72,7 @@ class Draft:
         if self.is_beneath and (self.kind != Kind.CORE or self.source == Source.SYSTEM):
             raise Invalid("layer", "can be 'beneath' only for core memories")
         values: Any = {"content": content, "category": category, "project": project, "tags": tags}
+        values |= {"tokens": tokens.count(content)}
         latest = None if latest == origin else latest
         return replace(self, **values, origin=origin, origin_latest=latest, is_checked=True)
 

@@ -30,7 +30,7 @@ from config.queue import IMPORT_MEMORIES, put
 from memory.access.authentication import new_request, request_key, require_valid_key
 from memory.errors import AlreadyUndone, Invalid, MemoryFault, NotFound
 from memory.models import Agent, AgentKey, ImportBody, ImportJob
-from memory.policy import switches, tokens
+from memory.policy import switches
 from memory.policy.validation import MAX_TAG, Draft
 from memory.silo.silo import Silo
 from memory.time_machine.selection import Undone
@@ -213,7 +213,7 @@ def _run(job: ImportJob) -> str:
             return QUEUED
         time.sleep(edits.PAUSE)
     _link(job, done, drafts)
-    done.imported, done.tokens = len(drafts), sum(tokens.count(draft.content) for draft in drafts)
+    done.imported, done.tokens = len(drafts), sum(draft.tokens or 0 for draft in drafts)
     figures = json.dumps(done.figures(job.format)).encode()
     return _end(job, DONE, result=silo.seal_data(_RESULT, job.number, figures))
 

@@ -136,7 +136,7 @@ class Edit:
             origin_latest=draft.origin_latest,
             beneath_at=self.at if draft.is_beneath else None,
             created_at=self.at,
-            tokens=tokens.count(draft.content),
+            tokens=tokens.count(draft.content) if draft.tokens is None else draft.tokens,
             sealed=silo.seal(number, draft.content, draft.tags, draft.path),
             digest=silo.digest(draft.content),
             version=self.seq,

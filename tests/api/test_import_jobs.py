@@ -23,7 +23,7 @@ from memory.consent import redaction, requests
 from memory.models import Agent, ImportBody, ImportJob, Memory
 from memory.time_machine import rollback
 from memory.transfer import import_jobs, importing
-from memory.writing import operations
+from memory.writing import edits, operations
 from refinement.tasks import close_stale
 from tests import queueing, steps
 from tests.api.calling import NDJSON, Answer, Caller
@@ -95,6 +95,13 @@ def test_a_large_memory_does_not_make_all_batches_small(
     assert ended(runtime, b"".join(json.dumps(row).encode() + b"\n" for row in rows))["state"] == "done"
     assert Memory.objects.of(ada).filter(superseded_by__isnull=False).count() == 600
     assert AuditEntry.objects.filter(agent_id=ada.pk, operation="imported").count() == 4
+
+
+def test_tokens_are_counted_before_the_agent_is_locked(
+    runtime: Caller, ada: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(edits, "tokens", None)
+    assert ended(runtime, lines(501))["result"]["tokens"] == steps.fresh(ada).core_tokens > 0
 
 
 def test_ids_with_the_same_hash_are_compared_quickly(runtime: Caller, ada: Agent) -> None:
