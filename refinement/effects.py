@@ -7,6 +7,7 @@ a function raises a domain error. Then the function's changes to the session's r
 import re
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import accumulate, islice
@@ -24,6 +25,7 @@ from memory.policy import switches, tokens
 from memory.policy.validation import parse_moment
 from memory.search import lineages
 from memory.search.cache import reader
+from memory.search.query import Query
 from memory.search.selection import LOCKED_SECONDS, Filters
 from memory.search.words import nfkc
 from memory.silo.silo import Silo
@@ -39,7 +41,7 @@ SHOWN_IN_ERRORS = 10  # memories that one error shows with their current content
 DUPLICATES_TRIED, MAX_COMPARED = 50, 30_000
 MAX_SOURCE_CHARACTERS = 100_000  # in the sources of one call; the agent is locked while they are compared
 LEFT_OUT_SEARCHED, LEFT_OUT_SHOWN = 200, 50  # details of one edit
-SEARCH_SECONDS = 0.3  # for these details, while the agent is locked
+SEARCH_SECONDS = 0.3  # of CPU time for these details, while the agent is locked
 GROWTH = 16  # tokens by which a result may exceed its sources, for example for a full date or a name
 _WORD = re.compile(r"\w+")  # without search operators
 
@@ -333,13 +335,11 @@ def _left_out(call: CallContext, texts: dict[int, Text], content: str) -> list[d
         return [{"id": number, "kind": one.kind, "text": one.text} for number, one in lost]
     core = Filters(layers=[Layer.CORE], without=ledger.left_out(call.agent))
     report = []
-    with reader(call.agent) as index:
-        until = time.monotonic() + SEARCH_SECONDS  # without the time to build the index
+    with reader(call.agent) as index, suppress(errors.SlowSearch):
+        until = time.thread_time() + SEARCH_SECONDS  # without the time to build the index
         for number, one in lost:
-            if time.monotonic() > until:
-                break
-            phrase = one.text.replace('"', " ")
-            hits = index.search(f'"{phrase}"', core, limit=len(texts) + 1) if one.kind != losses.RELATIVE else []
+            query = Query("", (one.text.replace('"', " "),), until=until)
+            hits = index.search(query, core, limit=len(texts) + 1) if one.kind != losses.RELATIVE else []
             if all(hit.number in texts for hit in hits):
                 report.append({"id": number, "kind": one.kind, "text": one.text})
     return report
@@ -351,7 +351,8 @@ def _require_duplicate(call: CallContext, memory: Memory) -> None:
     silo = Silo.for_agent(call.agent)
     content = silo.open(memory).content
     with reader(call.agent) as index:
-        hits = index.search(" ".join(_WORD.findall(content)[:60]), Filters(layers=[Layer.CORE]), limit=DUPLICATES_TRIED)
+        words, core = " ".join(_WORD.findall(content)[:60]), Filters(layers=[Layer.CORE])
+        hits = lineages.find(index, words, core, seconds=LOCKED_SECONDS, limit=DUPLICATES_TRIED)
     place = memory.category, memory.scope, memory.project
     others = [
         silo.open(m).content

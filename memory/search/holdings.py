@@ -2,19 +2,25 @@
 text."""
 
 import gc
+import time
 from array import array
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING
+from math import inf
+from typing import TYPE_CHECKING, TypeVar
 
+from memory.errors import SlowSearch
 from memory.search.vocabulary import BETWEEN, Vocabulary
 from memory.search.words import name_key, split
 
 if TYPE_CHECKING:  # it loads numpy, which only search by meaning needs
     from memory.search.vectors import Vectors
+
+Item = TypeVar("Item")
 
 # Each step processes this many documents, or documents with this many characters, before the next step. If each
 # document went through all steps alone, indexing would take 50 % more time. More characters would take much RAM.
@@ -64,6 +70,14 @@ def holds_run(held: bytes, sought: bytes) -> bool:
     while place >= 0 and place % TERM_BYTES:
         place = held.find(sought, place + 1)
     return place >= 0
+
+
+def in_time(items: Iterable[Item], until: float) -> Iterator[Item]:
+    """Yield the items until the thread has used this much CPU time. Raises SlowSearch."""
+    for item in items:
+        if time.thread_time() > until:
+            raise SlowSearch
+        yield item
 
 
 @dataclass(slots=True)
@@ -224,24 +238,26 @@ class Holdings:
         else:
             self.vocabulary.drop(term)
 
-    def numbers_with(self, terms: Iterable[int]) -> dict[int, list[int]]:
-        """Map each term to the sorted numbers of the memories that contain the term."""
+    def numbers_with(self, terms: Iterable[int], until: float = inf) -> dict[int, list[int]]:
+        """Map each term to the sorted numbers of the memories that contain the term. Stop words are looked for in the
+        newest memories first, until the thread has used this much CPU time."""
         postings, last_stop = self.vocabulary.postings, self.vocabulary.last_stop
         found = {term: postings[term] for term in terms if term > last_stop}
-        return found | self._look_for({term for term in terms if term <= last_stop})
+        return found | self._look_for({term for term in terms if term <= last_stop}, until)
 
-    def _look_for(self, stop_terms: set[int]) -> dict[int, list[int]]:
+    def _look_for(self, stop_terms: set[int], until: float) -> dict[int, list[int]]:
         # Half of all words are stop words, but queries rarely need them. So there is no list of the memories that
         # contain a stop word, and all memories are searched for it. One word is found fastest in the bytes, but many
         # are found in one pass.
         found: dict[int, list[int]] = {term: [] for term in stop_terms}
-        if len(stop_terms) <= _FEW:
-            for term in stop_terms:
-                sought = packed((term,))
-                found[term] += (number for number, its in self.by_number.items() if holds_run(its.packed, sought))
-        else:
-            for number, holding in self.by_number.items():
-                for term in stop_terms.intersection(holding.terms):
+        few = {term: packed((term,)) for term in stop_terms} if len(stop_terms) <= _FEW else {}
+        with suppress(SlowSearch):
+            for number, holding in in_time(reversed(self.by_number.items()), until):
+                if few:
+                    held: Iterable[int] = [term for term, one in few.items() if holds_run(holding.packed, one)]
+                else:
+                    held = stop_terms.intersection(holding.terms)
+                for term in held:
                     found[term].append(number)
         return {term: sorted(numbers) for term, numbers in found.items()}
 

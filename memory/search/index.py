@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from heapq import nsmallest
 from itertools import accumulate
+from math import inf
 from typing import NamedTuple
 
 from memory.models import Layer
@@ -94,7 +95,7 @@ class Index(Holdings):
         looked_at = max(looked_at, _LOOK_WITH_VECTORS) if vector else looked_at
         words = self._words(parsed)
         terms = self._terms(words)
-        ranking = Ranking(self, terms)
+        ranking = Ranking(self, terms, inf if parsed.until is None else parsed.until)
         ranked = self._best(ranking, parsed, filters, looked_at) if terms else []
         exact = [term for found in words.values() if len(found) == 1 for term in found]
         ordered = ranking.nearest_first(ranked, exact)

@@ -26,10 +26,10 @@ class Query:
     have anything from `without` and `without_tags`. `until` is the CPU time of the thread at which a search ends."""
 
     text: str
-    phrases: tuple[str, ...]
-    without: tuple[str, ...]
-    tags: tuple[str, ...]
-    without_tags: tuple[str, ...]
+    phrases: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    without_tags: tuple[str, ...] = ()
     until: float | None = field(default=None, compare=False)
 
     @property

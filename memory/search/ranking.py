@@ -40,9 +40,9 @@ class Ranking:
     exactly the same score. Rare terms come first. Equally rare terms are in order of their stems.
     """
 
-    def __init__(self, holdings: Holdings, terms: Terms) -> None:
+    def __init__(self, holdings: Holdings, terms: Terms, until: float = inf) -> None:
         self._holdings = holdings
-        self._numbers = holdings.numbers_with(terms)
+        self._numbers = holdings.numbers_with(terms, until)
         self._mean = mean = max(holdings.total_length / max(len(holdings), 1), 1.0)
         self._once = cache(lambda length: _saturated(1, length / mean))  # the part of a term that occurs once
         order = sorted(terms, key=lambda term: (len(self._numbers[term]), holdings.vocabulary.stems[term]))

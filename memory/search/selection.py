@@ -3,23 +3,20 @@ tags and metadata."""
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, partial
 from itertools import chain
-from typing import TypeVar
 
-from memory.errors import SlowSearch
 from memory.models import Kind, Layer
-from memory.search.holdings import Holding, Holdings, holds_run, packed
+from memory.search.holdings import Holding, Holdings, holds_run, in_time, packed
 from memory.search.query import Query
 from memory.search.vocabulary import Vocabulary
 from memory.search.words import is_cjk, name_key, split
 
 MOST_SECONDS, LOCKED_SECONDS = 1.0, 0.4  # of CPU time, for a query with phrases; a session has locked the agent
 
-Item = TypeVar("Item")
 Phrase = Sequence[frozenset[int]]  # for each word of the phrase, the terms that the word can mean
 
 
@@ -104,24 +101,24 @@ def select(holdings: Holdings, query: Query, filters: Filters, ranked: Iterable[
         tags, no_tags = ({*map(name_key, names)} for names in (query.tags, query.without_tags))
         held = [(number, holdings.by_number[number].tags) for number in numbers]
         numbers = [number for number, its in held if tags.issubset(its) and no_tags.isdisjoint(its)]
-    for phrase in _in_time(phrases, until):
+    for phrase in in_time(phrases, until):
         numbers = _containing(holdings, phrase, numbers, until)
     allowed = set(numbers)
-    for phrase in _in_time(without, until):
+    for phrase in in_time(without, until):
         allowed.difference_update(_containing(holdings, phrase, allowed, until))
     return allowed
 
 
 def _phrases(vocabulary: Vocabulary, texts: Iterable[str], until: float) -> list[Phrase]:
     found = cache(partial(readings, vocabulary))  # a character that is repeated has one set
-    phrases = ([found(word) for word in _in_time(split(text), until)] for text in texts)
+    phrases = ([found(word) for word in in_time(split(text), until)] for text in texts)
     return [phrase for phrase in phrases if phrase]
 
 
 def _start(holdings: Holdings, phrases: list[Phrase], ranked: Iterable[int] | None, until: float) -> Iterable[int]:
     """Return a small group of memories to check. All results are in this group."""
     words = set(chain.from_iterable(phrases))
-    candidates = [_holding_any(holdings, word) for word in _in_time(words, until)]
+    candidates = [_holding_any(holdings, word) for word in in_time(words, until)]
     if ranked is not None:
         candidates.append(_holding_any(holdings, set(ranked)))
     return min((found for found in candidates if found is not None), key=len, default=holdings.by_number)
@@ -146,23 +143,16 @@ def _containing(holdings: Holdings, phrase: Phrase, numbers: Iterable[int], unti
             return list(numbers)
     if all(len(word) == 1 for word in phrase):
         sought = packed(chain.from_iterable(phrase))
-        return [number for number in _in_time(numbers, until) if holds_run(by_number[number].packed, sought)]
+        return [number for number in in_time(numbers, until) if holds_run(by_number[number].packed, sought)]
     words: defaultdict[frozenset[int], int] = defaultdict(int)  # where each word stands in the phrase, as bits
     for place, word in enumerate(phrase):
         words[word] |= 1 << place
     places: defaultdict[int, int] = defaultdict(int)
-    for word, bits in _in_time(words.items(), until):
+    for word, bits in in_time(words.items(), until):
         for term in word:
             places[term] |= bits
     last = 1 << len(phrase) - 1
-    return [number for number in _in_time(numbers, until) if _contains(by_number[number].terms, places, last)]
-
-
-def _in_time(items: Iterable[Item], until: float) -> Iterator[Item]:
-    for item in items:
-        if time.thread_time() > until:
-            raise SlowSearch
-        yield item
+    return [number for number in in_time(numbers, until) if _contains(by_number[number].terms, places, last)]
 
 
 def _contains(terms: Iterable[int], places: Mapping[int, int], last: int) -> bool:

@@ -171,3 +171,9 @@ def test_an_answer_lists_at_most_fifty_passages(ada: Agent, monkeypatch: pytest.
     fill(ada, 60, 200)
     remember(ada, " ".join(f"Item {n} costs {n + 1000} euros." for n in range(200)))
     assert len(opened(ada).call("update_memory", id=61, content="Items cost something.")["left_out"]) == 50
+
+
+def test_passages_are_not_searched_for_long(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("refinement.effects.SEARCH_SECONDS", -1)
+    remember(ada, "Katarina called.")
+    assert opened(ada).call("update_memory", id=1, content="She called.")["ok"]

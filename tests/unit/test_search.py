@@ -323,6 +323,8 @@ def test_many_stop_words_are_found_in_one_pass(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(selection, "MOST_SECONDS", -1)
     with pytest.raises(SlowSearch):
         numbers(index, '"the"')
+    for query in ("the of a and", "the"):
+        assert lineages.find(index, query, EVERYTHING, seconds=-1, limit=9) == []
 
 
 def test_characters_that_can_mean_many_terms_have_a_limit_together(monkeypatch: pytest.MonkeyPatch) -> None:
