@@ -97,9 +97,7 @@ def test_a_large_memory_does_not_make_all_batches_small(
     assert AuditEntry.objects.filter(agent_id=ada.pk, operation="imported").count() == 4
 
 
-def test_tokens_are_counted_before_the_agent_is_locked(
-    runtime: Caller, ada: Agent, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tokens_are_counted_before_the_lock(runtime: Caller, ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(edits, "tokens", None)
     assert ended(runtime, lines(501))["result"]["tokens"] == steps.fresh(ada).core_tokens > 0
 

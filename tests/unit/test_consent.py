@@ -134,9 +134,7 @@ def test_a_read_checks_large_entries_before_the_lock(agent: Agent, monkeypatch: 
 
 
 @pytest.mark.parametrize("check", ["_ahead", "_entry_ahead"])
-def test_an_entry_that_changes_between_its_check_and_the_lock_shows_no_altered_memory(
-    agent: Agent, check: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_altered_meanwhile_is_not_shown(agent: Agent, check: str, monkeypatch: pytest.MonkeyPatch) -> None:
     number, ahead = granted(agent), getattr(granted_reads, check)
     drop_guards()
 
