@@ -35,8 +35,6 @@ def empty_log() -> bool:
     if connection.vendor != "sqlite":
         return True
     with connection.cursor() as cursor:
-        [[timeout]] = cursor.execute("PRAGMA busy_timeout").fetchall()
-        cursor.execute("PRAGMA busy_timeout = 0")  # SQLite itself would wait with the lock of all writers
         try:
             for _ in range(_TRIES):
                 [[_, frames, moved]] = cursor.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()  # without this lock
@@ -47,6 +45,4 @@ def empty_log() -> bool:
                 time.sleep(_PAUSE)
         except OperationalError:  # inside a transaction of the caller
             pass
-        finally:
-            cursor.execute(f"PRAGMA busy_timeout = {timeout}")
     return False

@@ -1,19 +1,21 @@
 """Django's connection to SQLite. It adds the SQL function `from_base64`, reads any value of a date without an error
-(see `config.unreadable`), and waits for the write lock in its own way.
+(see `config.unreadable`), and waits for locks in its own way.
 
 In SQLite itself, the pause of a waiting writer becomes longer after each attempt, up to 0.1 s. Other writers that came
-later can take the lock first. Under load, one write in a hundred takes twenty times as long as a usual write. Here each
-writer waits in the same short steps, with the same timeout.
+later can take the lock first. Under load, one write in a hundred takes twenty times as long as a usual write. Also, a
+connection that waits inside SQLite keeps its mutex. If the garbage collector of the thread that has the lock then frees
+a cursor of this connection, both wait for each other until the timeout. Here each statement waits outside SQLite, in
+the same short steps, with the same timeout.
 """
 
 import base64
+import sqlite3
 import time
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar
 
-from django.db import OperationalError
 from django.db.backends.sqlite3 import base, features, operations
 from django.utils.dateparse import parse_date, parse_datetime
 
@@ -67,25 +69,41 @@ class DatabaseWrapper(base.DatabaseWrapper):
     def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
         connection = super().get_new_connection(conn_params)
         connection.create_function("from_base64", 1, _from_base64, deterministic=True)
+        connection.execute("PRAGMA busy_timeout = 0")
         return connection
 
-    def _start_transaction_under_autocommit(self) -> None:
-        """Raises OperationalError if the lock is not free within the connection's timeout."""
-        patience = float(self.settings_dict["OPTIONS"].get("timeout", 5))
-        until = time.monotonic() + (patience if self.patience is None else self.patience)
-        self.connection.execute("PRAGMA busy_timeout = 0")
-        try:
-            while True:
-                is_last = time.monotonic() >= until
-                try:
-                    super()._start_transaction_under_autocommit()  # type: ignore[misc]  # unknown to the stubs
-                    return
-                except OperationalError as failure:
-                    if is_last or "locked" not in str(failure):
-                        raise
-                time.sleep(self.step or STEP)
-        finally:
-            self.connection.execute(f"PRAGMA busy_timeout = {int(patience * 1_000)}")
+    def create_cursor(self, *_: Any) -> Any:
+        return self.connection.cursor(factory=partial(Cursor, self))
+
+    def patiently(self, statement: Callable[[], T]) -> T:
+        """Execute the statement, and again while it has to wait for a lock, until the connection's timeout is over.
+        Raises sqlite3.OperationalError."""
+        until: float | None = None
+        while True:
+            try:
+                return statement()
+            except sqlite3.OperationalError as failure:
+                if until is None:
+                    timeout = float(self.settings_dict["OPTIONS"].get("timeout", 5))
+                    until = time.monotonic() + (timeout if self.patience is None else self.patience)
+                if time.monotonic() >= until or not _waits(failure):
+                    raise
+            time.sleep(self.step or STEP)
+
+
+class Cursor(base.SQLiteCursorWrapper):
+    def __init__(self, database: DatabaseWrapper, connection: Any) -> None:
+        super().__init__(connection)
+        self._database = database
+
+    def execute(self, *given: Any) -> Any:
+        return self._database.patiently(partial(super().execute, *given))
+
+
+def _waits(failure: sqlite3.OperationalError) -> bool:
+    """Whether another connection has the lock. If the transaction reads an older state, it would wait in vain."""
+    code = failure.sqlite_errorcode
+    return code & 0xFF == sqlite3.SQLITE_BUSY and code != sqlite3.SQLITE_BUSY_SNAPSHOT
 
 
 def _from_base64(text: str | None) -> bytes | None:

@@ -245,6 +245,8 @@ def test_a_writer_on_sqlite_gives_up_after_its_timeout() -> None:
         connection.settings_dict = connection.settings_dict | {"OPTIONS": {"timeout": 0.05}}
         with pytest.raises(OperationalError, match="locked"), transaction.atomic():
             Tenant.objects.create(slug="late")
+        with pytest.raises(OperationalError, match="locked"):
+            Tenant.objects.update(slug="later")
 
     with transaction.atomic():
         Tenant.objects.create(slug="first")
@@ -253,7 +255,23 @@ def test_a_writer_on_sqlite_gives_up_after_its_timeout() -> None:
 
 
 @pytest.mark.sqlite
-def test_other_statements_on_sqlite_keep_their_timeout() -> None:
-    with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("PRAGMA busy_timeout")
-        assert cursor.fetchone() == (30_000,)
+def test_a_writer_on_sqlite_can_free_a_cursor_of_a_thread_that_waits_for_it() -> None:
+    """Inside SQLite, the waiting connection had a mutex that the garbage collector needed: both waited for 30 s."""
+    held, waits, garbage = threading.Event(), threading.Event(), list[Any]()
+
+    def wait() -> None:
+        connection.ensure_connection()
+        held.wait(9)
+        garbage.append(connection.connection.execute("SELECT 1 UNION SELECT 2"))
+        waits.set()
+        assert Tenant.objects.update(slug="second") == 1
+
+    def write() -> None:
+        with transaction.atomic():
+            Tenant.objects.create(slug="first")
+            held.set()
+            waits.wait(9)
+            time.sleep(0.1)
+            garbage.clear()
+
+    at_once(write, wait)
