@@ -73,36 +73,33 @@ class DatabaseWrapper(base.DatabaseWrapper):
         return connection
 
     def create_cursor(self, *_: Any) -> Any:
-        return self.connection.cursor(factory=partial(Cursor, self))
+        cursor = self.connection.cursor(factory=Cursor)
+        cursor.database = self
+        return cursor
 
-    def patiently(self, statement: Callable[[], T]) -> T:
-        """Execute the statement, and again while it has to wait for a lock, until the connection's timeout is over.
+
+class Cursor(base.SQLiteCursorWrapper):
+    database: DatabaseWrapper
+
+    def execute(self, *given: Any) -> Any:
+        """Execute a statement, and again while it has to wait for a lock, until the connection's timeout is over.
         Raises sqlite3.OperationalError."""
         until: float | None = None
         while True:
             try:
-                return statement()
+                return super().execute(*given)
             except sqlite3.OperationalError as failure:
-                if until is None:
-                    timeout = float(self.settings_dict["OPTIONS"].get("timeout", 5))
-                    until = time.monotonic() + (timeout if self.patience is None else self.patience)
+                timeout = self.database.settings_dict["OPTIONS"].get("timeout", 5)
+                seconds = float(timeout if self.database.patience is None else self.database.patience)
+                until = time.monotonic() + seconds if until is None else until
                 if time.monotonic() >= until or not _waits(failure):
                     raise
-            time.sleep(self.step or STEP)
-
-
-class Cursor(base.SQLiteCursorWrapper):
-    def __init__(self, database: DatabaseWrapper, connection: Any) -> None:
-        super().__init__(connection)
-        self._database = database
-
-    def execute(self, *given: Any) -> Any:
-        return self._database.patiently(partial(super().execute, *given))
+            time.sleep(self.database.step or STEP)
 
 
 def _waits(failure: sqlite3.OperationalError) -> bool:
     """Whether another connection has the lock. If the transaction reads an older state, it would wait in vain."""
-    code = failure.sqlite_errorcode
+    code = getattr(failure, "sqlite_errorcode", 0)
     return code & 0xFF == sqlite3.SQLITE_BUSY and code != sqlite3.SQLITE_BUSY_SNAPSHOT
 
 

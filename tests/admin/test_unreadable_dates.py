@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from django.apps import apps
@@ -84,11 +83,10 @@ def test_no_page_or_list_fails(value: str, agents: House, enter: Enter) -> None:
     assert Agent.objects.aggregate(last=Max("claimed_at"))["last"] == NO_DATE
 
 
-EXTREME: Any = [("'0001-01-01 00:00:00'", DateTimeField), ("'9999-12-31 23:59:59'", DateTimeField)]
-EXTREME += [pytest.param("'2026-13-45'", DateField, marks=SQLITE)]
+EXTREME = [("'0001-01-01 00:00:00'", DateTimeField), ("'9999-12-31 23:59:59'", DateTimeField)]
 
 
-@pytest.mark.parametrize(("value", "kind"), [*EXTREME, *SPANS])
+@pytest.mark.parametrize(("value", "kind"), [*EXTREME, *SPANS, pytest.param("'2026-13-45'", DateField, marks=SQLITE)])
 def test_an_extreme_date_or_span_fails_no_page_and_no_sweep(
     value: str, kind: type, agents: House, enter: Enter
 ) -> None:

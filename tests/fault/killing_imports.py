@@ -1,5 +1,5 @@
 """Kill the workers of an import with SIGKILL, and check what the next worker makes of it: `main` for
-`test_import_kills.py`."""
+`test_worker_kills.py`."""
 
 import json
 from collections import Counter

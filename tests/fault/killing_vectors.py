@@ -1,5 +1,5 @@
 """Kill the workers that make vectors with SIGKILL, and check what the next worker makes of it: `main` for
-`test_vector_kills.py`."""
+`test_worker_kills.py`."""
 
 import json
 from datetime import timedelta

@@ -36,10 +36,10 @@ GOALS: dict[str, tuple[int | None, int]] = {  # the present limit, if there is o
 # Layers, dates and the report of a merge added 3 functions to the first path, and 16 to the second. Memory stores added
 # 2 to the last one. The check of a trail before SQLite's lock, and the repetition of a claim, added 3 to each.
 PATH_GOALS: dict[str, dict[str, tuple[int | None, int]]] = {
-    "remember": {"files": (23, 23), "functions": (96, 85), "queries": (10, 10), "transactions": (1, 1)},
-    "merge": {"files": (31, 29), "functions": (140, 119), "queries": (16, 16), "transactions": (1, 1)},
+    "remember": {"files": (23, 23), "functions": (97, 85), "queries": (10, 10), "transactions": (1, 1)},
+    "merge": {"files": (31, 29), "functions": (141, 119), "queries": (16, 16), "transactions": (1, 1)},
     # The base of the admin pages is three files now instead of one.
-    "rollback": {"files": (22, 20), "functions": (97, 85), "queries": (17, 17), "transactions": (1, 1)},
+    "rollback": {"files": (22, 20), "functions": (98, 85), "queries": (17, 17), "transactions": (1, 1)},
 }
 GOALS |= {f"{PATHS[path]}: {what}": goal for path, goals in PATH_GOALS.items() for what, goal in goals.items()}
 
