@@ -46,7 +46,7 @@ class Draft:
     is_beneath: bool = False
     store: int | None = None  # the memory store that it is in, with its path there
     path: str = ""
-    tokens: int | None = None  # of a checked draft: counted before its agent is locked
+    tokens: int | None = None  # counted before the agent is locked
     is_checked: bool = False
 
     def checked(self) -> Draft:

@@ -263,7 +263,7 @@ def _link(job: ImportJob, done: Imported, drafts: list[Draft]) -> None:
 
 def _size(draft: Draft) -> int:
     """Return the bytes of a memory. Each tag counts as a long one, because short tags take as much time."""
-    return len(draft.content.encode(errors="replace")) + MAX_TAG * len(draft.tags)
+    return len(draft.content.encode(errors="replace")) + 4 * MAX_TAG * len(draft.tags)
 
 
 def _batches(sizes: list[int], start: int = 0) -> Iterator[slice]:

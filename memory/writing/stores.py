@@ -246,7 +246,7 @@ def copy(agent: Agent, store: int, to: int, after: int, actor: Actor) -> int | N
         for each in rows.fitting(MOST_AT_ONCE, MOST_BYTES_AT_ONCE):
             opened, number = silo.open(each), each.number
             where: Any = {"is_beneath": True, "store": to, "path": opened.path, "tags": opened.tags}
-            where |= {"origin": each.origin, "origin_latest": each.origin_latest, "source": each.source}
+            where |= {name: getattr(each, name) for name in ("origin", "origin_latest", "source", "tokens")}
             edit.add(Draft(opened.content, each.kind, each.category, each.project, **where), silo)
         edit.finish()
         return number
