@@ -189,10 +189,10 @@ def _file(row: Agent, operation: str, actor: Actor, detail: dict[str, Any]) -> R
     close_expired(row)
     for replaced in waiting(row, PROPOSAL) if operation == PROPOSAL else ():
         end(row, replaced, State.REPLACED, SYSTEM, State.REPLACED.value)
-    request = write(row, operation, actor, detail)
+    number = write(row, operation, actor, detail)
     if row.steward and not letters.are_printed():
-        outbox.add(row, LetterKind.LINK, request.number)
-    return request
+        outbox.add(row, LetterKind.LINK, number)
+    return find(row, number)
 
 
 def require_room(agent: Agent, actor: Actor) -> None:
@@ -329,7 +329,8 @@ def deny(agent: Agent, number: int, actor: Actor) -> Request:
             edits.require_key(row)
         if request.operation == Operation.ACCESS_REQUESTED or not is_own(request, actor):
             require_decidable(row, number, actor, denies=True)
-        return end(row, request, State.DENIED, actor)
+        end(row, request, State.DENIED, actor)
+        return find(row, number)
 
 
 def is_own(request: Request, actor: Actor) -> bool:
@@ -344,7 +345,8 @@ def revoke(agent: Agent, number: int, actor: Actor, *, why: str = "") -> Request
         request = get(row, number)
         if request is None or request.state != State.ACTIVE:
             raise errors.NotOpen(f"There is no active grant {number}.")
-        return end(row, request, State.REVOKED, actor, why)
+        end(row, request, State.REVOKED, actor, why)
+        return find(row, number)
 
 
 def expire(agent: Agent) -> None:
@@ -364,24 +366,24 @@ def close_expired(agent: Agent) -> None:
             end(agent, request, state, SYSTEM, state.value if request.operation == PROPOSAL else "")
 
 
-def end(agent: Agent, request: Request, state: State, actor: Actor, why: str = "") -> Request:
+def end(agent: Agent, request: Request, state: State, actor: Actor, why: str = "") -> None:
     """Write the entry with which a request or a grant ends in this state."""
     operation = Operation.REQUEST_DECLINED if request.is_removal else Operation.CHANGE_DECLINED
     if request.operation == Operation.ACCESS_REQUESTED:
         operation = Operation(f"access_{state}")
     name = "proposal" if request.operation == PROPOSAL else "request"
-    return write(agent, operation, actor, {name: request.number} | ({"why": why} if why else {}))
+    write(agent, operation, actor, {name: request.number} | ({"why": why} if why else {}))
 
 
-def write(agent: Agent, operation: str, actor: Actor, detail: dict[str, Any]) -> Request:
-    """Append an entry, and copy the state of a request to read into its row. Returns the request."""
+def write(agent: Agent, operation: str, actor: Actor, detail: dict[str, Any]) -> int:
+    """Append an entry, and copy the state of a request to read into its row. Returns the request's number."""
     with edits.begin(agent, operation, actor, is_notice=True) as edit:
         edit.detail = detail
         if operation in (Operation.ACCESS_REVOKED, Operation.ACCESS_EXPIRED):
             notices.close(edit, find(agent, detail["request"]))
         edit.finish(always=True)
-    request = find(agent, detail.get("request", detail.get("proposal", edit.seq)))
-    if request.operation == Operation.ACCESS_REQUESTED:
-        values = columns(request, agent.tenant_id, agent.label)
-        AccessRequest.objects.update_or_create(agent_id=agent.pk, number=request.number, defaults=values)
-    return request
+    number: int = detail.get("request", detail.get("proposal", edit.seq))
+    if operation.startswith("access"):
+        values = columns(find(agent, number), agent.tenant_id, agent.label)
+        AccessRequest.objects.update_or_create(agent_id=agent.pk, number=number, defaults=values)
+    return number

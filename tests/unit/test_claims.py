@@ -3,10 +3,12 @@
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from django.utils import timezone
 
+from audit import consent
 from audit.models import AuditEntry
 from memory.access.authentication import either_key, is_key_of, prefix_of
 from memory.agents import lifecycle, prompts, rule_changes
@@ -46,28 +48,27 @@ def prepared(house: House, tmp_path: Path, settings: Any) -> Agent:
     return lifecycle.change(fresh(house.ada), ME, steward=STEWARD.label, is_steward_only=True, **paths, **texts)
 
 
-def test_a_claim_ends_what_was_set_up_before(prepared: Agent, house: House) -> None:
+def test_a_claim_ends_what_was_set_up_before(prepared: Agent, house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     lifecycle.change(fresh(prepared), STEWARD, is_steward_only=False)
     grant, asked = granted(prepared), ask(prepared, EVE).number
     proposal = requests.propose(fresh(prepared), OPERATOR, model="openai/gpt-4.1").number
     removal = requests.ask_redaction(fresh(prepared), [1], OPERATOR, reason="ticket 17").number
     lifecycle.change(fresh(prepared), ME, is_steward_only=True)
+    # To read all of 100 requests again for each that ended took four seconds.
+    monkeypatch.setattr(consent, "_request", built := Mock(wraps=consent._request))
     found = claim(prepared)
+    assert [each.args[0].seq for each in built.call_args_list].count(removal) == 5
     row = fresh(prepared)
     assert not any(getattr(row, name) for name in (*claims.CLEARED, "is_steward_only"))
-    assert (sorted(found.cleared), found.ended) == (
-        sorted([*claims.CLEARED, "is_steward_only"]),
-        [grant, asked, proposal, removal],
-    )
-    states = [requests.find(row, number).state for number in found.ended]
-    assert states == ["revoked", "denied", "declined", "declined"]
+    assert found.ended == [grant, asked, proposal, removal]
+    assert sorted(found.cleared) == sorted([*claims.CLEARED, "is_steward_only"])
+    assert [requests.find(row, number).state for number in found.ended] == ["revoked", "denied", "declined", "declined"]
     assert (state(row, grant), state(row, asked)) == ("revoked", "denied")
     with pytest.raises(NotGranted):
         read(row, grant, 1)
     assert (is_key_of(row, house.ada_key), is_key_of(row, found.key)) == (False, True)
     entry = last_entry(row)
-    assert (entry.operation, row.claimed_at, row.claimed_by) == ("claimed", entry.at, ME.label)
-    assert problems(row) == []
+    assert (problems(row), entry.operation, row.claimed_at, row.claimed_by) == ([], "claimed", entry.at, ME.label)
 
 
 def test_a_claim_keeps_what_it_names(prepared: Agent) -> None:
