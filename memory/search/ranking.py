@@ -1,5 +1,6 @@
 """Rank memories by BM25. A memory gets a small bonus if words of the query are near each other in its text."""
 
+import time
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Sequence
 from functools import cache
@@ -37,11 +38,12 @@ class Ranking:
     """Scores memories by a query's terms. `terms` maps each term to its weight.
 
     Each term adds one part to the score. The parts are always added in the same order, so that equal memories have
-    exactly the same score. Rare terms come first. Equally rare terms are in order of their stems.
+    exactly the same score. Rare terms come first. Equally rare terms are in order of their stems. When the thread has
+    used the CPU time `until`, the other terms are left out.
     """
 
     def __init__(self, holdings: Holdings, terms: Terms, until: float = inf) -> None:
-        self._holdings = holdings
+        self._holdings, self._until = holdings, until
         self._numbers = holdings.numbers_with(terms, until)
         self._mean = mean = max(holdings.total_length / max(len(holdings), 1), 1.0)
         self._once = cache(lambda length: _saturated(1, length / mean))  # the part of a term that occurs once
@@ -69,6 +71,8 @@ class Ranking:
         among = allowed
         left = sum(self._bound(term) for term in self.scales)
         for term, scale in self.scales.items():
+            if scores and time.thread_time() > self._until:
+                break  # the rest of the words are the most common ones
             numbers = self._numbers[term]
             # If the remaining terms cannot bring a new memory among the best, only the best are scored for these terms.
             if wanted <= len(scores) < 2 * len(numbers):

@@ -313,7 +313,7 @@ def test_nearness_looks_at_few_places_and_at_a_pair_once(monkeypatch: pytest.Mon
 
 def test_many_stop_words_are_found_in_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each was looked for in all memories: 64 of them took six seconds in 5,700 long memories."""
-    texts = [f"{word} tea" for word in ("the", "of", "a", "and")]
+    texts = [*(f"{word} tea" for word in ("the", "of", "a", "and")), "milk"]
     index, passes = index_of(*texts), []
     with monkeypatch.context() as patch:
         patch.setattr(holdings, "holds_run", lambda *_: passes.append(1))
@@ -323,7 +323,8 @@ def test_many_stop_words_are_found_in_one_pass(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(selection, "MOST_SECONDS", -1)
     with pytest.raises(SlowSearch):
         numbers(index, '"the"')
-    assert [lineages.find(index, each, EVERYTHING, seconds=-1) for each in ("the of a and", "the")] == [[], []]
+    found = [lineages.find(index, each, EVERYTHING, seconds=-1) for each in ("the of a and", "the", "tea milk")]
+    assert [[hit.number for hit in hits] for hits in found] == [[], [], [5]]
 
 
 def test_characters_that_can_mean_many_terms_have_a_limit_together(monkeypatch: pytest.MonkeyPatch) -> None:
