@@ -95,7 +95,7 @@ def require_no_other_owner(path: str, agent: Agent) -> None:
     none. A folder that does not exist is accepted. Changes nothing. Raises FileFault, FileOutsideRoots."""
     mark = mark_of(agent)
     with unlocked(Path(path)) as disk:
-        if disk.require_no_other_owner(mark):
+        if disk.require_no_other_owner(mark) or any(mark_in(above) == mark for above in disk.path.parents):
             return  # no vault begins inside the agent's own
     if any(each != mark for each in _marks_in(path, _LEVELS)):
         raise FileFault(f"{path}: {CONTAINS}", CONTAINS)

@@ -272,8 +272,9 @@ def test_a_return_to_a_former_vault_does_not_look_through_its_folders(
     looked: list[str] = []
     look = base._marks_in
     monkeypatch.setattr(base, "_marks_in", lambda folder, levels: looked.append(folder) or look(folder, levels))
-    move(ada, vault)
-    assert (looked, fresh(ada).vault_path) == ([], str(vault))
+    for path in (vault / "inside", vault):
+        move(ada, path)
+        assert (looked, fresh(ada).vault_path) == ([], str(path))
     (root / "above").mkdir()
     vault.rename(root / "above" / "former")
     move(ada, root / "above")
