@@ -160,9 +160,10 @@ class Memories(_Storing):
 class Batch(_Storing):
     @extend_schema(operation_id="memories_create_batch", request=BatchIn, responses={201: BatchOut}, parameters=_ONCE)
     def post(self, request: Request) -> Response:
-        """Store up to 500 memories with 1,000,000 characters, all or none."""
+        """Store up to 500 memories with 1,000,000 characters, tags included, all or none."""
         memories = self.payload(BatchIn)["memories"]
-        if sum(len(memory["content"]) for memory in memories) > MAX_CHARACTERS:
+        texts = (text for memory in memories for text in (memory["content"], *memory.get("tags", ())))
+        if sum(map(len, texts)) > MAX_CHARACTERS:
             raise Invalid("memories", f"must have at most {MAX_CHARACTERS:,} characters together: split the request")
         return Response({"results": self.store(memories)}, status.HTTP_201_CREATED)
 

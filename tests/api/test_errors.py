@@ -363,7 +363,7 @@ def test_commas_and_brackets_in_texts_are_no_values(runtime: Caller) -> None:
 
 
 def test_a_batch_has_a_limit_of_characters(runtime: Caller, ada: Agent) -> None:
-    before, body = steps.state(ada), {"memories": [{"content": "tea " * 2_400}] * 105}
+    before, body = steps.state(ada), {"memories": [{"content": "tea", "tags": [f"{n:064}" for n in range(80)]}] * 199}
     answer = runtime.post("memories/batch", body)
     assert (answer.status, answer.attrs, steps.state(ada)) == (422, ["memories"], before)
 
