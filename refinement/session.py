@@ -360,8 +360,8 @@ def read_summaries(agent: Agent, session: RefinementSession) -> list[str]:
 
 
 def add_summary(agent: Agent, session: RefinementSession, words: str) -> None:
-    summaries = [*read_summaries(agent, session), " ".join(words.split())]
-    session.summaries = Silo.for_agent(agent).seal_text(_summary(agent), session.number, "\n".join(summaries))
+    text = "\n".join([*read_summaries(agent, session), " ".join(words.split())])[:MAX_CONTENT]  # a notice shows no more
+    session.summaries = Silo.for_agent(agent).seal_text(_summary(agent), session.number, text)
 
 
 def _summary(agent: Agent) -> str:

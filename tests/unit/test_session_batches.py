@@ -61,6 +61,7 @@ def test_summaries_longer_than_a_memory_are_cut(ada: Agent) -> None:
     for place in range(9):
         held.knife.show(place, 9, [])
         held.call("complete_refinement", summary="x" * 2_000)
+        assert len(bytes(held.row.summaries or b"")) < 10_100
     assert held.row.outcome == Outcome.COMPLETED
     assert len(notice(ada)) == 10_000
     assert notice(ada).startswith("Refinement completed. Compressed")
