@@ -37,7 +37,8 @@ def in_force(agent: Agent, number: int, person: Person) -> Iterator[tuple[Agent,
         if account is None or account.joined_at > grant.asked_at or not may(account, Action.ASK, row.tenant):
             raise refused  # SQL gave the number to another person, or the person has just lost the right
         require_active(row, grant)
-        if is_altered(row, grant):
+        # If SQL has stored changes of the next entries, those cannot be written, so the grant could not be revoked.
+        if is_altered(row, grant) or Change.objects.filter(agent_id=row.pk, seq__gt=row.audit_seq).exists():
             raise errors.NotGranted("The agent's audit trail was altered after this request, so nothing can be read.")
         yield row, grant
 

@@ -4,13 +4,9 @@ from typing import Any
 
 import pytest
 
+from tests.api.conftest import _hosts as _hosts
 from tests.conftest import House
 from tests.mcp.calling import NEW, OLD, Mcp
-
-
-@pytest.fixture(autouse=True)
-def _hosts(settings: Any) -> None:
-    settings.ALLOWED_HOSTS = ["testserver"]
 
 
 @pytest.fixture

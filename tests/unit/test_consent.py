@@ -148,6 +148,13 @@ def test_what_is_altered_meanwhile_is_not_shown(agent: Agent, check: str, monkey
     assert [step.number for step in found] == ([] if check == "_ahead" else [2, 3])
 
 
+def test_nothing_is_read_if_sql_prevents_that_the_grant_is_revoked(agent: Agent) -> None:
+    number = granted(agent)
+    assert read(agent, number, 1) == ["tea"]
+    Change.objects.create(agent_id=agent.pk, seq=fresh(agent).audit_seq + 9, number=4)
+    cannot_read(agent, number, 1)
+
+
 @pytest.mark.parametrize("what", ["entry", "all"])
 def test_a_rollback_keeps_the_notice_of_a_read(agent: Agent, what: str) -> None:
     number = granted(agent)

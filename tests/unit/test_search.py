@@ -278,9 +278,7 @@ def test_phrases_that_take_too_long_to_compare_are_refused(monkeypatch: pytest.M
     assert numbers(index, "red car") == [1, 2]
 
 
-def test_a_search_for_the_words_of_a_phrase_has_what_is_left_of_the_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_search_for_the_words_of_a_phrase_has_what_is_left_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     index, search, ends = index_of("red car", "blue boat"), Index.search, []
 
     def searched(self: Index, query: Any, *given: Any, **more: Any) -> Any:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from audit import guards
 from audit.models import AuditEntry, Change, Operation
 from audit.trail import Actor, has_body
 from memory import errors
@@ -17,6 +18,7 @@ from memory.writing import edits, operations, stores
 from refinement import session as sessions
 from refinement.models import Outcome
 from tests import access_requests
+from tests.conftest import drop_guards
 from tests.steps import ME, PERSON, SYSTEM, fresh, last_entry, problems, row
 from tests.unit.test_stores import new, tree, undo, versions
 
@@ -144,6 +146,28 @@ def test_a_person_with_a_grant_still_reads_the_present_text_of_a_memory_with_a_r
     assert access_requests.read(ada, number, 1) == ["milk"]
     [step] = granted_reads.entry(fresh(ada), number, access_requests.PAT, first)
     assert step.after is None or step.after.opened is None
+
+
+def test_a_version_that_is_redacted_during_a_read_is_not_shown_although_sql_puts_it_back(
+    ada: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = new(ada, a="quince")
+    first = row(ada, 1).version
+    stores.revise(fresh(ada), store, 1, ME, content="milk")
+    number, ahead = access_requests.granted(ada), granted_reads._entry_ahead
+
+    def then_redacted(*given: Any) -> Any:
+        found, old = ahead(*given), list(Change.objects.filter(agent_id=ada.pk, number=1))
+        redact_version(ada, 1, first)
+        drop_guards("audit_change")
+        for each in old:
+            each.save()
+        guards.restore_triggers()
+        return found
+
+    monkeypatch.setattr(granted_reads, "_entry_ahead", then_redacted)
+    with pytest.raises(errors.NotGranted):
+        granted_reads.entry(fresh(ada), number, access_requests.PAT, first)
 
 
 def test_a_version_that_a_dream_copied_is_redacted_with_its_memory(ada: Agent) -> None:
