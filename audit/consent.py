@@ -168,6 +168,7 @@ def requests(agent_id: int, since: int = 1, *, with_access: bool = True) -> dict
     """The requests in an agent's trail, in order, beginning with entry `since`. The keys are their numbers. Without
     `with_access`, requests to read are left out. There can be thousands."""
     entries = AuditEntry.objects.filter(CONSENT, agent_id=agent_id, seq__gte=since).order_by("seq")
+    entries = entries.defer("sealed")  # there can be 200 kB of prompts in each
     return _built(entries if with_access else entries.exclude(operation__startswith="access"))
 
 
@@ -217,7 +218,7 @@ def _built(entries: Iterable[AuditEntry]) -> dict[int, Request]:
                 continue
             number = entry.detail.get("request", entry.detail.get("proposal", 0))
             if number in found:
-                found[number] = _after(found[number], entry)
+                found[number] = after(found[number], entry)
             redacted = () if "version" in entry.detail else entry.detail.get("redacted", ())
             gone = [_WHOLE] if entry.operation == Operation.ERASED else map(int, redacted)
             removed |= dict.fromkeys(gone, entry.at)
@@ -250,7 +251,7 @@ def checked_proposal(proposed: dict[str, Any]) -> dict[str, Any]:
     return proposed
 
 
-def _after(before: Request, entry: AuditEntry) -> Request:
+def after(before: Request, entry: AuditEntry) -> Request:
     """The request with its state after this entry. The request does not change if the entry does not fit the old
     state."""
     needed, state = STEPS[Operation(entry.operation)]

@@ -372,18 +372,20 @@ def end(agent: Agent, request: Request, state: State, actor: Actor, why: str = "
     if request.operation == Operation.ACCESS_REQUESTED:
         operation = Operation(f"access_{state}")
     name = "proposal" if request.operation == PROPOSAL else "request"
-    write(agent, operation, actor, {name: request.number} | ({"why": why} if why else {}))
+    write(agent, operation, actor, {name: request.number} | ({"why": why} if why else {}), request)
 
 
-def write(agent: Agent, operation: str, actor: Actor, detail: dict[str, Any]) -> int:
-    """Append an entry, and copy the state of a request to read into its row. Returns the request's number."""
+def write(agent: Agent, operation: str, actor: Actor, detail: dict[str, Any], before: Request | None = None) -> int:
+    """Append an entry, and copy the state of a request to read into its row. Returns the request's number. If the
+    request's state `before` is given, the trail is not read for it again."""
     with edits.begin(agent, operation, actor, is_notice=True) as edit:
         edit.detail = detail
-        if operation in (Operation.ACCESS_REVOKED, Operation.ACCESS_EXPIRED):
-            notices.close(edit, find(agent, detail["request"]))
+        if before is not None and operation in (Operation.ACCESS_REVOKED, Operation.ACCESS_EXPIRED):
+            notices.close(edit, before)
         edit.finish(always=True)
     number: int = detail.get("request", detail.get("proposal", edit.seq))
     if operation.startswith("access"):
-        values = columns(find(agent, number), agent.tenant_id, agent.label)
+        entry = AuditEntry.objects.get(agent_id=agent.pk, seq=edit.seq)
+        values = columns(consent.after(before, entry) if before else find(agent, number), agent.tenant_id, agent.label)
         AccessRequest.objects.update_or_create(agent_id=agent.pk, number=number, defaults=values)
     return number

@@ -54,10 +54,10 @@ def test_a_claim_ends_what_was_set_up_before(prepared: Agent, house: House, monk
     proposal = requests.propose(fresh(prepared), OPERATOR, model="openai/gpt-4.1").number
     removal = requests.ask_redaction(fresh(prepared), [1], OPERATOR, reason="ticket 17").number
     lifecycle.change(fresh(prepared), ME, is_steward_only=True)
-    # To read all of 100 requests again for each that ended took four seconds.
+    # To read all of them again for each of 100 that ended took four seconds.
     monkeypatch.setattr(consent, "_request", built := Mock(wraps=consent._request))
     found = claim(prepared)
-    assert [each.args[0].seq for each in built.call_args_list].count(removal) == 5
+    assert [each.args[0].seq for each in built.call_args_list].count(removal) == 2
     row = fresh(prepared)
     assert not any(getattr(row, name) for name in (*claims.CLEARED, "is_steward_only"))
     assert found.ended == [grant, asked, proposal, removal]
