@@ -33,14 +33,14 @@ def memories(agent: Agent, number: int, person: Person, numbers: Sequence[int]) 
     """
     if not 0 < len(numbers) <= MAX_READ:
         raise errors.Invalid("numbers", f"must have 1 to {MAX_READ} numbers")
-    last, ahead = redactions.last(agent), _ahead(agent, number, person, numbers)
+    last, ahead = agent.redacted_seq, _ahead(agent, number, person, numbers)
     with grants.in_force(agent, number, person) as (row, grant):
         if not grant.scope.covers_memories(numbers):
             raise errors.NotGranted("The grant does not cover all of these memories.")
         rows = [each for each in edits.fetch(row, numbers) if not each.redacted_at]
         redacted = redactions.whole(row.pk, numbers)  # SQL may have put back a row
         wanted = {(each.number, each.version) for each in rows}
-        ahead = ahead if redactions.last(row) == last else {}
+        ahead = ahead if row.redacted_seq == last else {}
         known = {place: body for place, body in _in_trail(row.pk, wanted).items() if ahead.get(place) == body}
         known |= _snapshots(row.pk, wanted - known.keys())
         found = [m for m in rows if m.number not in redacted and has_body(known.get((m.number, m.version), b""))]
@@ -96,10 +96,10 @@ def entry(agent: Agent, number: int, person: Person, seq: int, *, after: int = 0
 
     Raises NotGranted, UnknownEntry.
     """
-    last, ahead = redactions.last(agent), _entry_ahead(agent, number, person, seq)
+    last, ahead = agent.redacted_seq, _entry_ahead(agent, number, person, seq)
     with grants.in_force(agent, number, person) as (row, grant):
         trail_view.entry(row, seq)
-        if redactions.last(row) != last:
+        if row.redacted_seq != last:
             ahead = verify.intact(row.pk, bool, seq, seq + 1)
         *changes, found = ahead or [{"session": None}]
         covered = [each for each in changes if grant.scope.covers_change(seq, found["session"], each.number)]

@@ -117,7 +117,7 @@ def test_an_unchanged_text_loses_nothing(text: str) -> None:
     assert losses(text, text, "english") == []
 
 
-@pytest.mark.parametrize("piece", ["a:", "a.", "«", '"', "a", "1.", "/a", "/.", "@a", "a-", "www.", "May ", "1,"])
+@pytest.mark.parametrize("piece", ["a:", "-::-", "a.", "«", '"', "a", "1.", "/a", "@a", "a-", "www.", "May ", "1,"])
 def test_time_grows_linearly_with_the_text(piece: str) -> None:
     # Four times the text: quadratic growth would be sixteen times.
     assert growth(lambda length: losses(piece * length, piece * length, "english"), 2_000) < 8
