@@ -114,15 +114,15 @@ def entry(agent: Agent, number: int, person: Person, seq: int, *, after: int = 0
 
 
 def _entry_ahead(agent: Agent, number: int, person: Person, seq: int) -> list[Any]:
-    """The changes of the entry, and then the entry, before the agent is locked, for the same reason. Empty if it was
-    altered."""
+    """The changes of the entry, and then the entry itself. They are checked before the agent is locked, like those of
+    memories. Empty if the entry was altered."""
     # The second attempt is for a redaction that was just committed.
     attempts = range(2 if _is_granted(agent, number, person) else 0)
     return next(filter(None, (verify.intact(agent.pk, bool, seq, seq + 1) for _ in attempts)), [])
 
 
 def _unchanged(agent_id: int, seq: int, changes: list[Any]) -> list[Any]:
-    """Those of the entry's changes that the trail has now as they were read."""
+    """Those of these changes that are still the same in the trail."""
     found = Change.objects.filter(agent_id=agent_id, seq=seq, number__among=[each.number for each in changes])
     present = {(each.number, _bodies(each)) for each in found}
     return [each for each in changes if (each.number, _bodies(each)) in present]

@@ -269,8 +269,7 @@ def test_a_return_to_a_former_vault_does_not_look_through_its_folders(
     """40,000 folders of projects held SQLite's writer for 5 seconds."""
     store(ada)
     move(ada, root / "second")
-    looked: list[str] = []
-    look = base._marks_in
+    looked, look = list[str](), base._marks_in
     monkeypatch.setattr(base, "_marks_in", lambda folder, levels: looked.append(folder) or look(folder, levels))
     for path in (vault / "inside", vault):
         move(ada, path)
