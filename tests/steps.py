@@ -1,10 +1,12 @@
 """Common steps of tests: edits and reads, with the product's own functions."""
 
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.db.models import QuerySet
 
 from audit import verify
@@ -114,3 +116,16 @@ def signed_update(agents: QuerySet[Agent], **values: Any) -> None:
     for agent in Agent.objects.filter(pk__in=pks):
         authority.sign(agent)
         agent.save(update_fields=authority.SIGNATURE)
+
+
+def wait_for_a_lock() -> None:
+    """Until another connection to this database waits for a row."""
+    waiting = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    for _ in range(200):
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_stat_clear_snapshot()")  # a transaction would see the same state again
+            cursor.execute(waiting)
+            if cursor.fetchone():
+                return
+        time.sleep(0.05)
+    raise AssertionError("no connection waits for a lock")

@@ -261,5 +261,5 @@ def rewrite(agent: Agent, categories: Collection[str] | None = None) -> None:
 
 def forget(agent: Agent) -> None:
     """Delete the database rows of the vault. The files stay."""
+    Vault.objects.filter(agent_id=agent.pk).delete()  # first, in the order of a sync
     VaultFile.objects.filter(agent_id=agent.pk).delete()
-    Vault.objects.filter(agent_id=agent.pk).delete()

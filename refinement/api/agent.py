@@ -10,6 +10,7 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from audit.ill_formed import ill_formed
 from audit.models import ActorKind, Operation, State
 from audit.trail import Actor
 from memory.agents import lifecycle, prompts
@@ -17,10 +18,10 @@ from memory.api.base.bodies import Body, Boolean, Choice, Text, Whole
 from memory.api.base.memory_out import MemoryOut
 from memory.api.base.views import AgentView, shared
 from memory.consent import requests
+from memory.errors import AuthorityBroken
 from memory.models import Agent
 from memory.policy import switches
 from memory.search import context, embedding
-from memory.search.embedding import NONE
 from memory.silo.silo import Read
 from memory.time_machine import trail_view
 from memory.writing import daily_limit
@@ -31,7 +32,7 @@ from refinement.llm.embedders import open_embedder
 
 _ENTRIES: Any = {"min_value": 0, "max_value": lifecycle.MAX_INT, "required": False}
 _OR_ALL: Any = {"required": False, "allow_null": True}
-_PROMPT: Any = {"max_length": 20_000, "required": False, "allow_blank": True}
+_OR_EMPTY: Any = {"required": False, "allow_blank": True}
 CONTEXT = "limits the log that gc sends, and a batch of refinement to half of it; null: no limit"
 LANGUAGE = "language of its memories in lower case, for example `english`; with `other`, search does not stem words"
 
@@ -50,15 +51,14 @@ class AgentIn(LogIn):
     model = Text(max_length=200, required=False)
     embedder = Text(
         max_length=190,
-        required=False,
-        allow_blank=True,
+        **_OR_EMPTY,
         help_text="provider/name, for search by meaning; `none`: search by words; empty: the server's default",
     )
-    system_prompt = Text(**_PROMPT)
-    refinement_prompt = Text(**_PROMPT, help_text="added to the safety rules; it does not replace them")
+    system_prompt = Text(max_length=20_000, **_OR_EMPTY)
+    refinement_prompt = Text(max_length=20_000, **_OR_EMPTY, help_text="added to the safety rules, which stay")
     retention = serializers.DecimalField(3, 2, min_value=Decimal("0.50"), max_value=Decimal("1.00"), required=False)
     language = Text(max_length=32, required=False, help_text=LANGUAGE)
-    steward = serializers.EmailField(required=False, allow_blank=True)
+    steward = serializers.EmailField(**_OR_EMPTY)
     is_steward_only = Boolean(required=False)
     discard_share_lifted_until = serializers.DateTimeField(**_OR_ALL, help_text="at most 24 hours from now, or null")
 
@@ -94,9 +94,7 @@ class VectorsOut(serializers.Serializer[Any]):
     queries_go_to = serializers.CharField(help_text="the embedder of queries: the former one until `waiting` is 0")
     made = serializers.IntegerField(help_text="memories with a vector of `embedder`")
     waiting = serializers.IntegerField(help_text="memories that have no vector of `embedder` yet")
-    problem = serializers.CharField(
-        help_text="why the last call failed, for a query or for vectors; empty if it answered"
-    )
+    problem = serializers.CharField(help_text="why the last call failed; empty if it answered")
 
 
 class AgentOut(serializers.Serializer[Any]):
@@ -123,6 +121,11 @@ class AgentOut(serializers.Serializer[Any]):
     last_refined_at = serializers.DateTimeField(allow_null=True)
     audit_seq = serializers.IntegerField(help_text="number of its last audit entry")
     created_at = serializers.DateTimeField()
+
+    def to_representation(self, instance: Agent) -> Any:
+        with ill_formed():
+            return super().to_representation(instance)
+        raise AuthorityBroken(instance.label)
 
     def get_is_erased(self, agent: Agent) -> bool:
         return not agent.wrapped_key
@@ -206,7 +209,7 @@ class OwnAgent(AgentView):
         payload = self.payload(AgentIn)
         if "model" in payload:
             parse_model(payload["model"])
-        if payload.get("embedder") not in (None, "", NONE):
+        if payload.get("embedder") not in (None, "", embedding.NONE):
             _check_embedder(payload["embedder"])
         daily_limit.checked_lift(payload.get("discard_share_lifted_until"))
         return changed(self.agent, self.actor, payload)
@@ -217,8 +220,7 @@ class ContextQuery(Body):
     max_tokens = serializers.IntegerField(min_value=0, max_value=10_000_000, required=False)
     project = Text(
         max_length=100,
-        required=False,
-        allow_blank=True,
+        **_OR_EMPTY,
         help_text="memories visible from this project; empty: those visible without a project; default: all",
     )
 

@@ -1,9 +1,12 @@
 """Which key may call which address, for each kind of key of two tenants. The schema lists the addresses."""
 
+from contextlib import suppress
+
 import django.forms.fields
 import pytest
 import rest_framework.fields
 from django.core.exceptions import ValidationError
+from django.db import IntegrityError, transaction
 from drf_spectacular.generators import SchemaGenerator
 
 from memory.access import authentication, tenants
@@ -20,8 +23,9 @@ from refinement.llm.openai import OpenAI
 from refinement.models import Outcome
 from tests import refining, steps
 from tests.api.calling import BASE, Caller
-from tests.conftest import House
+from tests.conftest import House, drop_guards
 from tests.steps import fresh, problems
+from tests.tampering import sql
 
 PARAMETERS = {"number": "1", "seq": "1", "slug": "ada", "prefix": "000000000000"}
 PARAMETERS |= {"name": "monday", "tool": "search_memories"}
@@ -233,3 +237,15 @@ def test_a_key_row_inserted_by_sql_is_rejected(house: House) -> None:
     assert Caller("palt_" + "0" * 12 + "_secret").get("agents").status == 401
     with pytest.raises(KeyRejected):
         authentication.agent_key(tenants.issue_key("acme"))
+
+
+@pytest.mark.sqlite
+@pytest.mark.parametrize("column", [each.column for each in Agent._meta.concrete_fields if not each.is_relation])
+def test_a_value_of_a_wrong_type_is_a_broken_row_for_a_tenants_key(column: str, acme: Caller) -> None:
+    drop_guards()
+    for value in ("'x'", "x'ff'", "7.5"):
+        with suppress(IntegrityError), transaction.atomic():
+            sql(f"UPDATE memory_agent SET {column} = {value}")
+        for path in ("agents", "agents/ada"):
+            answer = acme.get(path)
+            assert answer.status in (200, 404) or answer.codes == ["authority_broken"], (path, value)

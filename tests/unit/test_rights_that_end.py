@@ -1,6 +1,5 @@
 """A right that ends while a request waits for a lock does nothing any more, also if SQL shows other rows meanwhile."""
 
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
@@ -35,7 +34,7 @@ from tests.admin.conftest import enrolled, sign_in
 from tests.admin.reading import granted
 from tests.members import join
 from tests.second_factors import enrol
-from tests.steps import PERSON, fresh, remember
+from tests.steps import PERSON, fresh, remember, wait_for_a_lock
 from tests.unit.test_signed_roles import owner_of_acme, tenant_of_ada  # noqa: F401  fixtures
 
 pytestmark = pytest.mark.database
@@ -323,7 +322,7 @@ def test_who_is_deactivated_while_their_form_waits_for_a_member_signs_nothing(ac
         holding = pool.submit(hold)
         assert is_held.wait(20)
         asked = pool.submit(ask)
-        _wait_for_a_lock()
+        wait_for_a_lock()
         people.set_active(boss, first, is_active=False)
         may_go.set()
         holding.result()
@@ -351,7 +350,7 @@ def test_a_form_and_a_new_second_factor_at_once_are_no_deadlock(acme: Tenant, an
         sent = pool.submit(form)
         assert is_held.wait(20)
         replaced = pool.submit(replace)
-        _wait_for_a_lock()
+        wait_for_a_lock()
         may_go.set()
         sent.result()
         replaced.result()
@@ -374,27 +373,11 @@ def test_tenants_are_locked_before_people_and_agents(acme: Tenant, ada: Agent, b
             else:
                 memberships.lock_tenants(pat.pk)
 
-    def look() -> None:
-        with closing(connection):  # in this transaction, PostgreSQL would show the same state again and again
-            _wait_for_a_lock()
-
-    with ThreadPoolExecutor(2) as pool:
+    with ThreadPoolExecutor(1) as pool:
         with transaction.atomic():
             Tenant.objects.select_for_update(no_key=True).get(pk=bob.tenant_id)
             waiting = pool.submit(wait)
-            pool.submit(look).result()
+            wait_for_a_lock()
             for model, row in ((Agent, bob.pk), (Person, pat.pk)):
                 assert model._default_manager.select_for_update(nowait=True).get(pk=row)
         waiting.result()
-
-
-def _wait_for_a_lock() -> None:
-    """Until another connection to this database waits for a row."""
-    waiting = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-    for _ in range(200):
-        with connection.cursor() as cursor:
-            cursor.execute(waiting)
-            if cursor.fetchone():
-                return
-        time.sleep(0.05)
-    raise AssertionError("no connection waits for a lock")

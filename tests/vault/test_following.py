@@ -2,16 +2,19 @@
 
 import re
 import stat
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pytest
+from django.db import connection, transaction
 
-from memory.agents import rule_changes
+from memory.agents import lifecycle, rule_changes
 from memory.errors import CategoryDisabled, MemoryDisabled
-from memory.models import Agent, VaultFile
+from memory.models import Agent, Vault, VaultFile
 from memory.policy.categories import SCOPES
 from memory.policy.validation import Draft
 from memory.recording.sessions import Outcomes, end_session
@@ -22,7 +25,7 @@ from memory.vault.writer import open_file
 from memory.writing import operations
 from tests.rules.recordings import settings, talk
 from tests.rules.test_places import TREE
-from tests.steps import ME, PERSON, fresh, last_entry, remember, says, set_rule
+from tests.steps import ME, PERSON, fresh, last_entry, remember, says, set_rule, wait_for_a_lock
 from tests.vault.tree import all_text, differences, memory_files, only_file, tree
 
 DAY = datetime(2026, 2, 1, 9, 30, tzinfo=UTC)
@@ -325,3 +328,20 @@ def test_names_of_files_and_lines_of_an_index_show_no_secret(ada: Agent, vault: 
         remember(ada, "open it", category="credentials", tags=[f"service:{token}"])
     assert len(memory_files(vault)) == 2
     assert "a1b2c3d4" not in all_text(vault).lower()
+
+
+@pytest.mark.postgresql
+def test_rows_of_a_vault_are_locked_in_one_order(ada: Agent, vault: Path) -> None:
+    """A claim during a sync was a deadlock."""
+    remember(ada, "tea")
+
+    def leave() -> None:
+        with closing(connection):
+            lifecycle.change(ada, ME, vault_path="")
+
+    with ThreadPoolExecutor(1) as pool, transaction.atomic():
+        Vault.objects.select_for_update().get()
+        left = pool.submit(leave)
+        wait_for_a_lock()
+        assert len(VaultFile.objects.select_for_update(nowait=True)) == 1
+    left.result(20)
