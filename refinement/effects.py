@@ -39,7 +39,7 @@ from refinement.models import Mode, Outcome, RefinementSession
 SHOWN_IN_ERRORS = 10  # memories that one error shows with their current content
 # In dedupe_only, the most memories that a deleted memory is compared with, and the characters of these memories.
 DUPLICATES_TRIED, MAX_COMPARED = 50, 30_000
-MAX_SOURCE_CHARACTERS = 100_000  # in the sources of one call; the agent is locked while they are compared
+MAX_SOURCE_CHARACTERS = 60_000  # in the sources of one call; the agent is locked while they are compared
 LEFT_OUT_SEARCHED, LEFT_OUT_SHOWN = 200, 50  # details of one edit
 SEARCH_SECONDS = 0.3  # of CPU time for these details, while the agent is locked
 GROWTH = 16  # tokens by which a result may exceed its sources, for example for a full date or a name
