@@ -70,8 +70,8 @@ def _is_unused() -> Q:
 
 def using(names: Collection[str]) -> Q:
     """Return a filter for agents, or agents in the backlog, with these providers, models or numbers."""
-    found = Q(model__in=list(names)) | Q(pk__in=[int(name) for name in names if name.isdigit()])
-    for provider in (name for name in names if "/" not in name and not name.isdigit()):
+    found = Q(model__in=list(names)) | Q(pk__in=[int(name) for name in names if name.isdecimal() and len(name) < 19])
+    for provider in (name for name in names if "/" not in name and not name.isdecimal()):
         found |= Q(model__startswith=f"{provider}/")
     return found
 

@@ -1,5 +1,5 @@
-"""Django's connection to SQLite. It adds the SQL function `from_base64`, reads any value of a date without an error
-(see `config.unreadable`), and waits for locks in its own way.
+"""Django's connection to SQLite. It adds the SQL function `from_base64`, reads any value of a date, a number or a text
+without an error (see `config.unreadable`), and waits for locks in its own way.
 
 In SQLite itself, the pause of a waiting writer becomes longer after each attempt, up to 0.1 s. Other writers that came
 later can take the lock first. Under load, one write in a hundred takes twenty times as long as a usual write. Also, a
@@ -17,9 +17,10 @@ from functools import partial
 from typing import Any, TypeVar
 
 from django.db.backends.sqlite3 import base, features, operations
+from django.db.models import CharField, DecimalField, IntegerField, TextField
 from django.utils.dateparse import parse_date, parse_datetime
 
-from config.unreadable import NO_DATE, NO_SPAN
+from config.unreadable import NO_DATE, NO_NUMBER, NO_SPAN, NO_TEXT
 
 T = TypeVar("T")
 STEP = 0.001  # seconds
@@ -30,6 +31,14 @@ class DatabaseFeatures(features.DatabaseFeatures):
 
 
 class DatabaseOperations(operations.DatabaseOperations):
+    def get_db_converters(self, expression: Any) -> list[Any]:
+        field, first = expression.output_field, list[Any]()
+        if isinstance(field, CharField | TextField):
+            first = [_text]
+        elif isinstance(field, IntegerField | DecimalField):
+            first = [_number]
+        return first + super().get_db_converters(expression)
+
     def convert_datetimefield_value(self, value: Any, *_: Any) -> datetime | None:
         if value is None:
             return None
@@ -55,6 +64,14 @@ def _read(parse: Callable[[Any], T | None], value: Any, otherwise: T) -> T | Non
     except (TypeError, ValueError, OverflowError):
         return otherwise
     return otherwise if found is None else found
+
+
+def _text(value: Any, *_: Any) -> Any:
+    return NO_TEXT if isinstance(value, bytes) else value
+
+
+def _number(value: Any, *_: Any) -> Any:
+    return NO_NUMBER if isinstance(value, bytes | str) else value
 
 
 class DatabaseWrapper(base.DatabaseWrapper):

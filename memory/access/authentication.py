@@ -186,7 +186,8 @@ def require_valid_key(row: Agent | None = None) -> Agent | None:
             authority.require(row)  # with the trail's last entry: SQL may have put an older row back
             if not row.wrapped_key:
                 raise Erased("The agent's memory was erased.")
-        is_unchanged = is_locked and key.agent.audit_seq == row.audit_seq  # a suspended key may be exchanged
+        before = key.agent  # a suspended key may be exchanged, but a worker has not proven this row
+        is_unchanged = is_locked and before.is_proven and before.audit_seq == row.audit_seq
         if key.fingerprint not in row.live_keys.split() or (row.keys_suspended and not is_unchanged):
             raise KeyRejected("The key is not valid.")
         return row

@@ -118,8 +118,8 @@ def closed_categories(kept: Mapping[str, Any]) -> frozenset[str]:
 # --- parsing and validation
 
 
-def read(text: bytes) -> Document:
-    """Parse a settings document from the bytes of a file. Raises Invalid. The error does not quote the file."""
+def read(text: bytes | str) -> Document:
+    """Parse a settings document. Raises Invalid. The error does not quote the text."""
     try:
         found = json.loads(text, object_pairs_hook=_unique)
     except (ValueError, RecursionError):

@@ -4,16 +4,16 @@ The master switch is a column of the agent's row. The switches of the categories
 function of this module turns a switch on.
 """
 
-import json
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
 from django.db.models import Q
 
-from memory.errors import CategoryDisabled, MemoryDisabled
+from memory.errors import CategoryDisabled, Invalid, MemoryDisabled
 from memory.models import Agent, Memory, Source
 from memory.policy import settings_document
+from memory.policy.categories import SCOPES
 
 
 def rules_of(agent: Agent) -> Mapping[str, Any]:
@@ -28,7 +28,10 @@ def closed(agent: Agent) -> frozenset[str]:
 
 @lru_cache(maxsize=256)
 def _read(text: str) -> tuple[Mapping[str, Any], frozenset[str]]:
-    kept = json.loads(text)
+    try:
+        kept = settings_document.read(text)
+    except Invalid:  # SQL has stored it: everything is off
+        return {}, frozenset(SCOPES)
     return kept, settings_document.closed_categories(kept)
 
 

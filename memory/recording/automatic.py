@@ -22,6 +22,7 @@ from audit.models import AuditEntry, Operation
 from audit.trail import Actor
 from config import PROGRAM
 from config.errors import DomainError
+from memory.access import authority
 from memory.models import Agent, CleanupDecision, Memory, RecordedSession, Source
 from memory.policy import settings_document, switches
 from memory.policy.categories import SCOPES
@@ -86,8 +87,7 @@ def _ended(found: RecordedSession) -> bool:
     ahead = sessions.read_ahead(found.agent, [found])
     with edits.locked(found.agent, seconds=PATIENCE) as row:
         session = RecordedSession.objects.filter(pk=found.pk, agent_id=row.pk, ended_at=None).first()
-        may_be_ended = row.memory_enabled and bool(row.wrapped_key)
-        if session is None or not may_be_ended or not sessions.is_quiet(row, session, timezone.now()):
+        if not (session and row.memory_enabled and row.wrapped_key and sessions.is_quiet(row, session, timezone.now())):
             return False
         sessions.end(row, session, RECORDING, ahead)
         return True
@@ -168,7 +168,7 @@ def send_notices(now: datetime | None = None) -> int:
     reads no content. If a run is missed, the agents of this run are checked the next day.
     """
     now = now or timezone.now()
-    agents = list(_in_turn(now)[:AT_ONCE])
+    agents = list(filter(authority.is_signed, _in_turn(now)[:AT_ONCE]))  # SQL may have stored any rules
     last = _last_notices([agent.pk for agent in agents])
     agents = [agent for agent in agents if _may_be_notified(agent, last.get(agent.pk), now)]
     counts = _counts(agents, now)

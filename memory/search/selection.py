@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, partial
 from itertools import chain
+from math import inf
 
 from memory.models import Kind, Layer
 from memory.search.holdings import Holding, Holdings, holds_run, in_time, packed
@@ -16,6 +17,8 @@ from memory.search.vocabulary import Vocabulary
 from memory.search.words import is_cjk, name_key, split
 
 MOST_SECONDS, LOCKED_SECONDS = 1.0, 0.4  # of CPU time, for a query with phrases; a session has locked the agent
+
+_CHECKED = 256  # memories, before the time is read again
 
 Phrase = Sequence[frozenset[int]]  # for each word of the phrase, the terms that the word can mean
 
@@ -93,13 +96,14 @@ def select(holdings: Holdings, query: Query, filters: Filters, ranked: Iterable[
     phrases, without = (_phrases(holdings.vocabulary, texts, until) for texts in (query.phrases, query.without))
     if not (query.restricts or filters.any()):
         return None
-    numbers = list(_start(holdings, phrases, ranked, until))
+    numbers, by_number = list(_start(holdings, phrases, ranked, until)), holdings.by_number
+    locked = inf if query.until is None else query.until  # only a session locks the agent
     if filters.any():
         allow = filters.allowing()
-        numbers = [number for number in numbers if allow(holdings.by_number[number])]
+        numbers = [number for number in in_time(numbers, locked, _CHECKED) if allow(by_number[number])]
     if query.tags or query.without_tags:
         tags, no_tags = ({*map(name_key, names)} for names in (query.tags, query.without_tags))
-        held = [(number, holdings.by_number[number].tags) for number in numbers]
+        held = ((number, by_number[number].tags) for number in in_time(numbers, locked, _CHECKED))
         numbers = [number for number, its in held if tags.issubset(its) and no_tags.isdisjoint(its)]
     for phrase in in_time(phrases, until):
         numbers = _containing(holdings, phrase, numbers, until)

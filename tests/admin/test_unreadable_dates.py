@@ -119,6 +119,23 @@ def test_a_sweep_goes_on_and_the_row_can_be_repaired(value: str, column: str, ho
     assert agent_key(house.ada_key).agent == house.ada
 
 
+def test_a_text_of_another_form_in_a_signed_row_fails_no_page_and_no_sweep(agents: House, enter: Enter) -> None:
+    client, value = enter("superuser"), "x'ff'" if connection.vendor == "sqlite" else "'5'"
+    for agent in (agents.ada, agents.bob):
+        change(agent, due_at=timezone.now() - timedelta(hours=1), due_reason=DueReason.WEEKLY)
+    texts = ["steward", "model", "embedder", "former_embedder", "rules", "live_keys", "claimed_by", "memory_path"]
+    spoilt = [f"{name} = {value}" for name in texts]
+    if connection.vendor == "sqlite":
+        spoilt += [f"{name} = 'x'" for name in ("target_tokens", "retention", "audit_seq", "redacted_seq")]
+    sql(f"UPDATE memory_agent SET {', '.join(spoilt)} WHERE id = {agents.ada.pk}")
+    assert len(crawl(client)) > 40
+    for model in (value, "'²'", f"'{'9' * 26}'"):
+        sql(f"UPDATE memory_agent SET model = {model} WHERE id = {agents.ada.pk}")
+        assert client.get("/readyz").status_code == 200
+        tasks.sweep()
+    assert Waiting.objects.filter(pk=agents.bob.pk).exists()
+
+
 def test_an_equal_date_of_a_client_is_no_problem(house: House) -> None:
     key = Caller(house.ada_key)
     assert key.patch("agent", {"discard_share_lifted_until": NO_DATE.isoformat()}).status == 200

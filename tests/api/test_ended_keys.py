@@ -27,6 +27,7 @@ from tests.api.calling import BASE, Answer, Caller
 from tests.conftest import OPERATOR, House
 from tests.rules.recordings import off
 from tests.steps import ME, fresh
+from tests.tampering import sql
 
 pytestmark = pytest.mark.database
 
@@ -178,6 +179,18 @@ def test_a_key_ended_while_the_request_waits_for_the_lock_is_rejected(house: Hou
             raise AssertionError("the agent was locked")
     with edits.locked(house.ada):
         pass
+
+
+def test_a_suspended_key_stores_nothing_although_sql_foresees_the_suspension(house: House) -> None:
+    """A worker reads the key of an import, and nothing checks the row of the agent that comes with it."""
+    sql("UPDATE memory_agent SET audit_seq = audit_seq + 1")
+    row = AgentKey.objects.select_related("agent__tenant").get(prefix=prefix_of(house.ada_key))
+    sql("UPDATE memory_agent SET audit_seq = audit_seq - 1")
+    lifecycle.suspend_keys(fresh(house.ada), OPERATOR)
+    with new_request():
+        request_key.set(row)
+        with pytest.raises(errors.KeyRejected), edits.locked(house.ada):
+            raise AssertionError("the agent was locked")
 
 
 def test_a_repeated_request_of_an_ended_key_gets_nothing(house: House) -> None:

@@ -108,11 +108,12 @@ def test_settings_decide_whether_a_notice_is_sent(ada: Agent, values: dict[str, 
     assert len(notices(ada)) == sent
 
 
-def test_a_regular_task_sends_notices_even_if_one_agent_fails(ada: Agent) -> None:
+@pytest.mark.parametrize("value", [{"wrapped_key": b"nonsense"}, {"rules": "x"}])
+def test_a_regular_task_sends_notices_even_if_one_agent_fails(value: dict[str, Any], ada: Agent) -> None:
     eve = another("eve")
     for agent in (ada, eve):
         old(agent, "tea")
-    Agent.objects.filter(pk=ada.pk).update(wrapped_key=b"nonsense")
+    Agent.objects.filter(pk=ada.pk).update(**value)
     assert (tasks.sweep(), notices(eve)) == ("swept", [])
     assert (tasks.close_stale(), len(notices(eve)), notices(ada)) == ("closed", 1, [])
 

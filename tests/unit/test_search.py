@@ -290,8 +290,9 @@ def test_a_search_for_the_words_of_a_phrase_has_what_is_left_of_the_time(monkeyp
     assert [hit.number for hit in lineages.find(index, '"car red"', EVERYTHING, seconds=7, limit=9)] == [1]
     assert (len(ends), len(set(ends))) == (2, 1)
     assert began + 7 <= ends[0] <= time.thread_time() + 7
-    with pytest.raises(SlowSearch):
-        lineages.find(index, '"red car"', EVERYTHING, seconds=-1, limit=9)
+    for query in ('"red car"', "car -tag:x"):
+        with pytest.raises(SlowSearch):
+            lineages.find(index, query, EVERYTHING, seconds=-1, limit=9)
 
 
 def test_a_long_series_of_combining_marks_is_cut_before_it_is_normalized() -> None:
@@ -316,6 +317,8 @@ def test_many_stop_words_are_found_in_one_pass(monkeypatch: pytest.MonkeyPatch) 
     with monkeypatch.context() as patch:
         patch.setattr(holdings, "holds_run", lambda *_: passes.append(1))
         assert numbers(index, "the of a an and or but if then so") == [1, 2, 3, 4]
+        patch.setattr(holdings, "in_time", lambda items, *_: passes.extend(items) or ())
+        assert numbers(index, "milk") == [5], "without a stop word, nothing is looked for"
     assert passes == []
     assert (numbers(index, "the"), numbers(index, '"the" "a"'), numbers(index, "tea -the -of")) == ([1], [], [3, 4])
     monkeypatch.setattr(selection, "MOST_SECONDS", -1)
