@@ -25,6 +25,7 @@ from memory.policy import switches, tokens
 from memory.policy.validation import parse_moment
 from memory.search import lineages
 from memory.search.cache import reader
+from memory.search.index import Hit
 from memory.search.query import Query
 from memory.search.selection import LOCKED_SECONDS, Filters
 from memory.search.words import nfkc
@@ -335,11 +336,13 @@ def _left_out(call: CallContext, texts: dict[int, Text], content: str) -> list[d
         return [{"id": number, "kind": one.kind, "text": one.text} for number, one in lost]
     core = Filters(layers=[Layer.CORE], without=ledger.left_out(call.agent))
     report = []
-    with reader(call.agent) as index, suppress(errors.SlowSearch):
+    with reader(call.agent) as index:
         until = time.thread_time() + SEARCH_SECONDS  # without the time to build the index
         for number, one in lost:
-            query = Query("", (one.text.replace('"', " "),), until=until)
-            hits = index.search(query, core, limit=len(texts) + 1) if one.kind != losses.RELATIVE else []
+            query, hits = Query("", (one.text.replace('"', " "),), until=until), list[Hit]()
+            if one.kind != losses.RELATIVE and time.thread_time() < until:  # otherwise this detail is reported, too
+                with suppress(errors.SlowSearch):
+                    hits = index.search(query, core, limit=len(texts) + 1)
             if all(hit.number in texts for hit in hits):
                 report.append({"id": number, "kind": one.kind, "text": one.text})
     return report

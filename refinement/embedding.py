@@ -13,6 +13,7 @@ from django.utils import timezone
 from audit import redactions
 from audit.trail import Actor
 from config import queue
+from memory.access import authority
 from memory.agents import lifecycle
 from memory.models import Agent, Embedding
 from memory.search import embedding
@@ -106,6 +107,7 @@ def _work(row: Embedding) -> str:
     problem, size, until = "", max(1, embedding.BATCH >> row.failures), time.monotonic() + TASK_SECONDS
     while not queue.is_ending() and time.monotonic() < until:
         agent = Agent.objects.select_related("tenant").get(pk=row.agent_id)
+        authority.require(agent)  # SQL may have foreseen the next redaction
         seen = _what_hides(agent)
         if _embedder(agent) != row.embedder or not embedding.keep(row):
             raise _Changed

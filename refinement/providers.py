@@ -45,6 +45,11 @@ def of(model: str) -> str:
     return model.partition("/")[0][:20]
 
 
+def is_number(name: str) -> bool:
+    """Whether it is the number of an agent."""
+    return name.isascii() and name.isdigit() and len(name) < 19
+
+
 def closed() -> dict[str, datetime]:
     """The names of the providers and models that are closed now, each with the time when the pause ends. The name of a
     model that is closed for one agent is the agent's number."""
@@ -56,7 +61,7 @@ def failing_names() -> list[str]:
     """The names of the providers and models whose last calls failed, and of those closed now, for all agents. The one
     that opens first comes first. Models that no agent has are left out."""
     rows = Provider.objects.filter(Q(failures__gte=FAILURES) | _is_closed()).exclude(_is_unused())
-    return [name for name in rows.order_by("shut_until", "name").values_list("name", flat=True) if not name.isdigit()]
+    return [name for name in rows.order_by("shut_until", "name").values_list("name", flat=True) if not is_number(name)]
 
 
 def forget_unused() -> None:
@@ -70,8 +75,8 @@ def _is_unused() -> Q:
 
 def using(names: Collection[str]) -> Q:
     """Return a filter for agents, or agents in the backlog, with these providers, models or numbers."""
-    found = Q(model__in=list(names)) | Q(pk__in=[int(name) for name in names if name.isdecimal() and len(name) < 19])
-    for provider in (name for name in names if "/" not in name and not name.isdecimal()):
+    found = Q(model__in=list(names)) | Q(pk__in=[*map(int, filter(is_number, names))])
+    for provider in (name for name in names if "/" not in name and not is_number(name)):
         found |= Q(model__startswith=f"{provider}/")
     return found
 

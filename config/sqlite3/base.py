@@ -87,6 +87,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
         connection = super().get_new_connection(conn_params)
         connection.create_function("from_base64", 1, _from_base64, deterministic=True)
         connection.execute("PRAGMA busy_timeout = 0")
+        connection.text_factory = partial(str, encoding="utf-8", errors="replace")
         return connection
 
     def create_cursor(self, *_: Any) -> Any:

@@ -13,6 +13,7 @@ from audit.ill_formed import binary_or_none
 from audit.models import Change, Operation
 from audit.trail import Actor, has_body
 from memory import errors
+from memory.access import authority
 from memory.consent import grants, notices, requests
 from memory.models import Agent, Memory
 from memory.silo.silo import Read, Silo
@@ -33,7 +34,7 @@ def memories(agent: Agent, number: int, person: Person, numbers: Sequence[int]) 
     """
     if not 0 < len(numbers) <= MAX_READ:
         raise errors.Invalid("numbers", f"must have 1 to {MAX_READ} numbers")
-    last, ahead = agent.redacted_seq, _ahead(agent, number, person, numbers)
+    last, ahead = _last_redaction(agent), _ahead(agent, number, person, numbers)
     with grants.in_force(agent, number, person) as (row, grant):
         if not grant.scope.covers_memories(numbers):
             raise errors.NotGranted("The grant does not cover all of these memories.")
@@ -52,6 +53,11 @@ def memories(agent: Agent, number: int, person: Person, numbers: Sequence[int]) 
         _record(row, grant, person, {"memories": list(numbers)})
         silo = Silo.for_agent(row)
         return [Read(memory, silo.open(memory)) for memory in found]
+
+
+def _last_redaction(agent: Agent) -> int | None:
+    """The number of the last redaction, or None if SQL has changed the row: it can foresee the next number."""
+    return agent.redacted_seq if authority.is_signed(agent) else None
 
 
 def _ahead(agent: Agent, number: int, person: Person, numbers: Sequence[int]) -> dict[Place, bytes]:
@@ -96,7 +102,7 @@ def entry(agent: Agent, number: int, person: Person, seq: int, *, after: int = 0
 
     Raises NotGranted, UnknownEntry.
     """
-    last, ahead = agent.redacted_seq, _entry_ahead(agent, number, person, seq)
+    last, ahead = _last_redaction(agent), _entry_ahead(agent, number, person, seq)
     with grants.in_force(agent, number, person) as (row, grant):
         trail_view.entry(row, seq)
         if row.redacted_seq != last:

@@ -18,6 +18,8 @@ class Store(models.Model):
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["agent", "number"], name="store_number_in_agent")]
+        # Deleted stores stay, and may be very many.
+        indexes = [models.Index(fields=["agent", "number"], condition=models.Q(deleted_at=None), name="store_kept")]
 
     def __str__(self) -> str:
         return f"store {self.number}"

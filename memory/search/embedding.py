@@ -82,7 +82,7 @@ def restart(agent: Agent) -> None:
     """Remove the vectors that a locked agent must not have, and look at all its memories again. Vectors that are still
     right stay. Call this after a change of its embedder or of its rules."""
     if (mine := Vector.objects.filter(agent_id=agent.pk)).exists():  # without vectors, no memory is read
-        hidden = Memory.objects.of(agent).filter(category__in=_never(agent))
+        hidden = Memory.objects.of(agent).filter(category__in=_never(agent), number__in=mine.values("number"))
         mine.filter(number__in=hidden.values("number")).delete()
         remove_unused(agent)
     embedder = embedder_of(agent)

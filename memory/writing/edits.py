@@ -230,6 +230,7 @@ def locked(agent: Agent, *, seconds: int | None = None) -> Iterator[Agent]:
         if not is_open and database.vendor == "sqlite":
             turn.enter_context(_turns[agent.pk % len(_turns)])
             _prepare(agent, database)
+            turn.callback(setattr, database, "step", None)
         with transaction.atomic():
             since = time.monotonic()
             transaction.on_commit(turn.close)  # it ends before the tasks after the commit, such as the vault's files

@@ -115,7 +115,7 @@ def _models() -> str:
     because a model is a tenant's setting. Tenants can name many models: this looks at MOST_MODELS of them."""
     models = set(Agent.objects.filter(memory_enabled=True).values_list("model", flat=True).distinct()[:MOST_MODELS])
     wrong, closed = probe.problems(models), providers.closed()
-    of_one = Agent.objects.filter(pk__in=[int(name) for name in closed if name.isdigit()])
+    of_one = Agent.objects.filter(pk__in=[*map(int, filter(providers.is_number, closed))])
     closed |= {model: closed[str(pk)] for pk, model in of_one.values_list("pk", "model")}
     waits = (
         f"{'a model of ' if '/' in name else ''}{providers.of(name)} does not respond and is not called until "

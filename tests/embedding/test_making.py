@@ -3,6 +3,8 @@
 from typing import Any
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from memory.access import authority
 from memory.agents import lifecycle
@@ -19,6 +21,7 @@ from tests.conftest import House
 from tests.embedding.conftest import EMBEDDER
 from tests.embedding.server import EmbeddingServer
 from tests.embedding.steps import found, retry, state, vectors
+from tests.plans import plans
 from tests.rules import recordings
 from tests.steps import ME, PERSON, fresh, last_entry, problems, remember
 
@@ -80,6 +83,17 @@ def test_a_memory_that_changes_meanwhile_gets_the_vector_of_its_new_text(ada: Ag
     assert embed(ada.pk) == "embedded"
     assert server.texts == ["Ana has a boat.", "Bob has a car.", "Ana has tea."]
     assert found(ada, "beverage") == [1]
+
+
+@pytest.mark.sqlite
+def test_only_memories_with_a_vector_are_read_when_vectors_are_removed(ada: Agent, server: EmbeddingServer) -> None:
+    """With one vector, SQLite read all rows of the agent under its lock."""
+    remember(ada, "Ana has a boat.")
+    embed(ada.pk)
+    with CaptureQueriesContext(connection) as captured:
+        embedding.restart(fresh(ada))
+    [plan] = [each for each in plans(captured) if "memory_memory" in each]
+    assert "(agent_id=? AND number=?)" in plan
 
 
 def _during_a_call(server: EmbeddingServer, act: Any) -> None:

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 import time_machine
 
+from config import queue
 from config.queue import EMBED_MEMORIES, Schedule
 from memory.agents import lifecycle
 from memory.consent import claims, erasure, redaction, requests
+from memory.errors import AuthorityBroken
 from memory.models import Agent, Embedding, Tenant
 from memory.search import embedding
 from refinement import allowance, tasks
@@ -24,6 +26,7 @@ from tests.embedding.steps import retry, state, vectors
 from tests.queueing import waiting, work
 from tests.rules import recordings
 from tests.steps import ME, PERSON, fresh, remember
+from tests.tampering import sql
 
 pytestmark = pytest.mark.database
 
@@ -265,6 +268,28 @@ def _hide(ada: Agent, change: str) -> None:
         recordings.off(ada, "behavioral")
     else:
         lifecycle.change(fresh(ada), ME, memory_enabled=False)
+
+
+def test_sql_that_foresees_a_redaction_sends_no_redacted_text(
+    ada: Agent, server: EmbeddingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remember(ada, "one secret", "another secret")
+    number, keep, original = fresh(ada).audit_seq + 2, embedding.keep, making._vectors
+
+    def put_back(row: Embedding) -> bool:
+        sql("UPDATE memory_agent SET redacted_seq = 0")
+        return keep(row)
+
+    def then_redacted(*arguments: Any) -> Any:
+        _hide(ada, "redaction")
+        return original(*arguments)
+
+    monkeypatch.setattr(queue, "is_ending", lambda: sql(f"UPDATE memory_agent SET redacted_seq = {number}"))
+    monkeypatch.setattr(embedding, "keep", put_back)
+    monkeypatch.setattr(making, "_vectors", then_redacted)
+    with pytest.raises(AuthorityBroken):
+        embed(ada.pk)
+    assert server.texts == []
 
 
 @pytest.mark.parametrize("change", ["redaction", "category"])

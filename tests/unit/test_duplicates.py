@@ -9,7 +9,7 @@ from django.test.utils import CaptureQueriesContext
 
 from audit.bulk import rows_among
 from memory import errors
-from memory.models import Agent, Memory
+from memory.models import Agent, Memory, Store
 from memory.policy.validation import MAX_TAGS, Draft
 from memory.silo.silo import Silo
 from memory.writing import counters, duplicates, edits, operations
@@ -44,6 +44,9 @@ def test_reads_under_the_lock_use_an_index(ada: Agent) -> None:
             counters.duplicates(ada, {bytes([n]) * 32 for n in range(count)})
         counters.duplicates(ada, rows_among(counters._GROUP, {shop, site}))
         assert [len(extra) for _, extra in duplicates._groups(ada, [1, 2])] == [1]
+    with CaptureQueriesContext(connection) as kept:
+        assert Store.objects.filter(agent_id=ada.pk, deleted_at=None).count() == 0
+    assert "store_kept" in plans(kept)[0], "an agent can delete very many stores"
     whole = "digest=? AND category=? AND scope=? AND project=?"
     for plan, used in zip(plans(captured), ["digest=?", "digest=?", whole, "number=?"], strict=True):
         assert (f"(agent_id=? AND {used})" in plan, "TEMP B-TREE" in plan) == (True, used == whole)

@@ -175,5 +175,6 @@ def test_an_answer_lists_at_most_fifty_passages(ada: Agent, monkeypatch: pytest.
 
 def test_passages_are_not_searched_for_long(ada: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("refinement.effects.SEARCH_SECONDS", -1)
-    remember(ada, "Katarina called.")
-    assert opened(ada).call("update_memory", id=1, content="She called.")["ok"]
+    remember(ada, "Katarina called.", "Katarina wrote.")
+    answer = opened(ada).call("update_memory", id=1, content="She called.")
+    assert answer["left_out"] == [{"id": 1, "kind": "name", "text": "Katarina"}], "it may list too much"
