@@ -18,12 +18,14 @@ from typing import Any, TypeVar
 
 from django.db.backends.sqlite3 import base, features, operations
 from django.db.models import CharField, DecimalField, IntegerField, TextField
+from django.db.models.expressions import Col
 from django.utils.dateparse import parse_date, parse_datetime
 
 from config.unreadable import NO_DATE, NO_NUMBER, NO_SPAN, NO_TEXT
 
 T = TypeVar("T")
 STEP = 0.001  # seconds
+MAX_DECIMAL = 1e6
 
 
 class DatabaseFeatures(features.DatabaseFeatures):
@@ -35,8 +37,10 @@ class DatabaseOperations(operations.DatabaseOperations):
         field, first = expression.output_field, list[Any]()
         if isinstance(field, CharField | TextField):
             first = [_text]
-        elif isinstance(field, IntegerField | DecimalField):
-            first = [_number]
+        elif isinstance(field, IntegerField) and isinstance(expression, Col):  # an expression may give a fraction
+            first = [_whole]
+        elif isinstance(field, DecimalField):
+            first = [_decimal]
         return first + super().get_db_converters(expression)
 
     def convert_datetimefield_value(self, value: Any, *_: Any) -> datetime | None:
@@ -70,8 +74,12 @@ def _text(value: Any, *_: Any) -> Any:
     return NO_TEXT if isinstance(value, bytes) else value
 
 
-def _number(value: Any, *_: Any) -> Any:
-    return NO_NUMBER if isinstance(value, bytes | str) else value
+def _whole(value: Any, *_: Any) -> Any:
+    return value if value is None or isinstance(value, int) else NO_NUMBER
+
+
+def _decimal(value: Any, *_: Any) -> Any:
+    return value if value is None or (isinstance(value, int | float) and abs(value) < MAX_DECIMAL) else NO_NUMBER
 
 
 class DatabaseWrapper(base.DatabaseWrapper):

@@ -73,8 +73,8 @@ def holds_run(held: bytes, sought: bytes) -> bool:
 
 
 def in_time(items: Iterable[Item], until: float, every: int = 1) -> Iterator[Item]:
-    """Yield the items until the thread has used this much CPU time. The time is read before `every` items, because to
-    read it takes longer than to check one memory. Raises SlowSearch."""
+    """Yield the items until the thread has used this much CPU time. Raises SlowSearch. The time is read once for
+    `every` items, because this takes longer than to check one memory."""
     for place, item in enumerate(items):
         if place % every == 0 and time.thread_time() > until:
             raise SlowSearch

@@ -126,7 +126,8 @@ def test_a_text_of_another_form_in_a_signed_row_fails_no_page_and_no_sweep(agent
     texts = ["steward", "model", "embedder", "former_embedder", "rules", "live_keys", "claimed_by", "memory_path"]
     spoilt = [f"{name} = {value}" for name in texts]
     if connection.vendor == "sqlite":
-        spoilt += [f"{name} = 'x'" for name in ("target_tokens", "retention", "audit_seq", "redacted_seq")]
+        others = {"target_tokens": "2.5", "retention": "9e999", "audit_seq": "'x'", "redacted_seq": "x'ff'"}
+        spoilt += [f"{name} = {other}" for name, other in others.items()]
     sql(f"UPDATE memory_agent SET {', '.join(spoilt)} WHERE id = {agents.ada.pk}")
     assert len(crawl(client)) > 40
     for model in (value, "'²'", f"'{'9' * 26}'"):

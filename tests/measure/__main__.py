@@ -26,7 +26,7 @@ PATHS = {
     "rollback": "rollback in the admin (POST, view only)",
 }
 GOALS: dict[str, tuple[int | None, int]] = {  # the present limit, if there is one, and the goal
-    LINES: (34_735, 34_400),
+    LINES: (34_740, 34_400),
     CYCLES: (0, 0),
     ENTRIES: (26, 26),
     **{MIGRATIONS.format(app): (None, 1) for app in PACKAGES},  # later issues add ordinary ones
@@ -35,12 +35,12 @@ GOALS: dict[str, tuple[int | None, int]] = {  # the present limit, if there is o
 }
 # Layers, dates and the report of a merge added 3 functions to the first path, and 16 to the second. Memory stores added
 # 2 to the last one. The check of a trail before SQLite's lock, and the repetition of a claim, added 3 to each. To read
-# values of other types on SQLite added 3 to each.
+# values of other types on SQLite added 4 to each.
 PATH_GOALS: dict[str, dict[str, tuple[int | None, int]]] = {
-    "remember": {"files": (23, 23), "functions": (100, 85), "queries": (10, 10), "transactions": (1, 1)},
-    "merge": {"files": (31, 29), "functions": (144, 119), "queries": (16, 16), "transactions": (1, 1)},
+    "remember": {"files": (23, 23), "functions": (101, 85), "queries": (10, 10), "transactions": (1, 1)},
+    "merge": {"files": (31, 29), "functions": (145, 119), "queries": (16, 16), "transactions": (1, 1)},
     # The base of the admin pages is three files now instead of one.
-    "rollback": {"files": (22, 20), "functions": (101, 85), "queries": (17, 17), "transactions": (1, 1)},
+    "rollback": {"files": (22, 20), "functions": (102, 85), "queries": (17, 17), "transactions": (1, 1)},
 }
 GOALS |= {f"{PATHS[path]}: {what}": goal for path, goals in PATH_GOALS.items() for what, goal in goals.items()}
 
