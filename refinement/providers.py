@@ -47,7 +47,7 @@ def of(model: str) -> str:
 
 def is_number(name: str) -> bool:
     """Whether it is the number of an agent."""
-    return name.isascii() and name.isdigit() and len(name) < 19
+    return name.isascii() and name.isdigit() and len(name) < 19 and name[0] != "0"
 
 
 def closed() -> dict[str, datetime]:
