@@ -18,7 +18,7 @@ from audit.verify import Problem, chain, first_unreadable, tolerant
 from audit.waiting import consistent_reads
 from config import PROGRAM
 from config.keyring import keyring
-from config.unreadable import is_unreadable
+from config.unreadable import NO_NUMBER, NO_TEXT, is_unreadable
 from memory.access import authority
 from memory.models import Agent, AgentKey, Memory
 from memory.silo.keys import wrapping_key_id
@@ -113,10 +113,14 @@ def _dates(agent: Agent) -> Iterator[Problem]:
 def _types(agent: Agent) -> Iterator[Problem]:
     """Check that every value in the agent's row has a type that requests can use."""
     for field in agent._meta.concrete_fields:
+        value = getattr(agent, field.attname)
         try:
-            field.to_python(getattr(agent, field.attname))
+            field.to_python(value)
+            is_right = value not in (NO_TEXT, NO_NUMBER)
         except ValidationError:
-            yield Problem(agent.label, 0, f"{field.name} in the agent's row has a wrong type")
+            is_right = False
+        if not is_right:
+            yield Problem(agent.label, 0, f"{field.name} in the agent's row has a wrong type or form")
 
 
 def _states(agent: Agent) -> Iterator[Problem]:

@@ -345,7 +345,7 @@ def test_a_setting_of_a_wrong_type_is_named(column: str, ada: Agent) -> None:
     sql("PRAGMA ignore_check_constraints = on")
     sql(f"UPDATE memory_agent SET {column} = 'x' WHERE id = {ada.pk}")
     sql("PRAGMA ignore_check_constraints = off")
-    assert f"{column} in the agent's row has a wrong type" in {problem.problem for problem in problems(ada)}
+    assert f"{column} in the agent's row has a wrong type or form" in {problem.problem for problem in problems(ada)}
 
 
 @pytest.mark.sqlite
