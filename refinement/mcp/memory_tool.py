@@ -71,8 +71,9 @@ class Files(NamedTuple):
 
     @classmethod
     def of(cls, agent: Agent, actor: Actor) -> "Files":
-        rows = Store.objects.filter(agent_id=agent.pk, deleted_at=None, archived_at=None).order_by("number")
-        found = (row.number for row in rows if stores.about(agent, row).name == STORE)
+        rows = Store.objects.filter(agent_id=agent.pk, deleted_at=None, archived_at=None).order_by("-number")
+        newest = reversed(rows[: stores.MAX_STORES])  # restored stores may be more
+        found = (row.number for row in newest if stores.about(agent, row).name == STORE)
         return cls(agent, actor, next(found, None))
 
     def file(self, inner: str, *, is_full: bool = False) -> Item | None:
