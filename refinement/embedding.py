@@ -107,7 +107,7 @@ def _work(row: Embedding) -> str:
     problem, size, until = "", max(1, embedding.BATCH >> row.failures), time.monotonic() + TASK_SECONDS
     while not queue.is_ending() and time.monotonic() < until:
         agent = Agent.objects.select_related("tenant").get(pk=row.agent_id)
-        authority.require(agent)  # SQL may have foreseen the next redaction
+        authority.require(agent)  # SQL may have set the number of the next redaction
         seen = _what_hides(agent)
         if _embedder(agent) != row.embedder or not embedding.keep(row):
             raise _Changed

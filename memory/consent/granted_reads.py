@@ -56,7 +56,7 @@ def memories(agent: Agent, number: int, person: Person, numbers: Sequence[int]) 
 
 
 def _last_redaction(agent: Agent) -> int | None:
-    """The number of the last redaction, or None if SQL has changed the row: it can foresee the next number."""
+    """The number of the last redaction, or None if SQL has changed the row: it can predict the next number."""
     return agent.redacted_seq if authority.is_signed(agent) else None
 
 

@@ -30,7 +30,7 @@ def closed(agent: Agent) -> frozenset[str]:
 def _read(text: str) -> tuple[Mapping[str, Any], frozenset[str]]:
     try:
         kept = settings_document.read(text)
-    except Invalid:  # SQL has stored it: everything is off
+    except Invalid:  # SQL has stored this text, so all categories are off
         return {}, frozenset(SCOPES)
     return kept, settings_document.closed_categories(kept)
 

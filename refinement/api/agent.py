@@ -10,7 +10,6 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from audit.ill_formed import ill_formed
 from audit.models import ActorKind, Operation, State
 from audit.trail import Actor
 from memory.agents import lifecycle, prompts
@@ -18,7 +17,6 @@ from memory.api.base.bodies import Body, Boolean, Choice, Text, Whole
 from memory.api.base.memory_out import MemoryOut
 from memory.api.base.views import AgentView, shared
 from memory.consent import requests
-from memory.errors import AuthorityBroken
 from memory.models import Agent
 from memory.policy import switches
 from memory.search import context, embedding
@@ -121,11 +119,6 @@ class AgentOut(serializers.Serializer[Any]):
     last_refined_at = serializers.DateTimeField(allow_null=True)
     audit_seq = serializers.IntegerField(help_text="number of its last audit entry")
     created_at = serializers.DateTimeField()
-
-    def to_representation(self, instance: Agent) -> Any:
-        with ill_formed():
-            return super().to_representation(instance)
-        raise AuthorityBroken(instance.label)
 
     def get_is_erased(self, agent: Agent) -> bool:
         return not agent.wrapped_key

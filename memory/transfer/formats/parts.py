@@ -91,7 +91,7 @@ def fitting(key: str, read: Callable[[], Iterator[Part]]) -> Iterator[Part]:
 
 
 def or_empty(key: str, found: Iterator[Part]) -> Iterator[Part]:
-    """Yield the parts. If there are none, yield a `LeftOut` with the reason EMPTY."""
+    """Yield the parts. Without a part, yield one `LeftOut` with the reason EMPTY."""
     yield next(found, LeftOut(key, EMPTY))
     yield from found
 
