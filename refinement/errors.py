@@ -16,10 +16,11 @@ class SessionEnded(DomainError):
 
 
 class ResultNotKept(DomainError):
-    """The call was repeated with its Idempotency-Key, but its result was too large to be stored."""
+    """The call was repeated with its Idempotency-Key, but its result was too large to be stored, or can no longer be
+    shown."""
 
     code = "result_not_kept"
-    message = "The call was made before, but its result was too large to keep. Read the session."
+    message = "The call was made before, but its result is not kept. Read the session."
 
 
 class BackingOff(DomainError):

@@ -12,7 +12,7 @@ numbers of each batch. So a repeated briefing shows the same batch, with the mem
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from copy import copy
 from dataclasses import astuple, dataclass
 from typing import Any, Protocol
@@ -199,11 +199,12 @@ def call(
     """
     try:
         with edits.locked(agent) as locked:
-            place = f"call/{redactions.last(locked)}" if kept else ""  # a redaction makes earlier results invalid
+            # After a redaction, or if a category is switched off, earlier results cannot be opened.
+            place = f"call/{redactions.last(locked)}/{','.join(sorted(switches.closed(locked)))}" if kept else ""
             if locked.memory_enabled and kept and (made := kept.find(locked)):
-                if not made[0]:
-                    raise ResultNotKept
-                return Result(*json.loads(Silo.for_agent(locked).open_text(place, number, bytes.fromhex(made[0]))))
+                with suppress(errors.SealBroken):
+                    return Result(*json.loads(Silo.for_agent(locked).open_text(place, number, bytes.fromhex(made[0]))))
+                raise ResultNotKept
             row = _driven(locked, number)
             if locked.memory_enabled:
                 silo = Silo.for_agent(locked)

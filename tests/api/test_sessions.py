@@ -17,6 +17,7 @@ from refinement import session as sessions
 from refinement.models import Outcome, RefinementSession
 from tests import queueing, refining, steps
 from tests.api.calling import Answer, Caller
+from tests.rules.recordings import off
 from tests.steps import ME, PERSON, problems, signed_update
 
 MERGE = {"ids_to_merge": [1, 2], "new_content": "Tea is hot, says Ann"}
@@ -140,6 +141,8 @@ def test_a_repeated_apply_with_the_same_key_gets_the_first_result(runtime: Calle
     assert apply("k1", edits[:1]).codes == ["idempotency_key_reused"]
     driver.abort()
     assert (apply("k1").json, apply("k2").codes) == (first.json, ["session_ended"])
+    off(ada, "behavioral")  # what the result says about memories of this category can no longer be read
+    assert apply("k1").codes == ["result_not_kept"]
 
 
 def test_a_large_result_is_not_kept(driver: Driver, ada: Agent) -> None:
