@@ -6,8 +6,10 @@ list too much, because each word with a capital letter counts as a name if it is
 
 import calendar
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 
 from memory.search.words import LANGUAGES, nfkc, split, stemmer, stop_words
 from refinement.dates import NUMBERS, Text, expressions
@@ -27,7 +29,8 @@ _SPECIFIC = re.compile(
     | (?P<quote> "[^"\n]{{1,400}}" | “[^”\n]{{1,400}}” | «[^»\n]{{1,400}}» | `[^`\n]{{1,400}}` )
     | (?P<date> \b\d{{4}}-\d\d-\d\d\b | \b{_DAY}\ {_MONTH}{_YEAR} | \b{_MONTH}\ (?:{_DAY}{_YEAR}|\d{{4}}\b) )
     | (?P<number> (?<![\w.-])\d+(?:[.,:]\d+)*(?:st|nd|rd|th|am|pm|k|m)?(?![\w/-]) )
-    | (?P<identifier> (?<!\w)(?: --?[a-z][\w-]* | [~.]{{0,2}}(?:/[\w.@+-]{{1,100}}){{1,30}} | [@\#][\w-]+
+    | (?P<identifier> (?<!\w)(?: --?[a-z][\w-]* | [@\#][\w-]+
+        | [~.]{{0,2}}(?:/\.\.?(?=/)){{0,8}}(?:/[\w.@+-]{{0,98}}\w[+-]{{0,2}}){{1,30}}
         | (?<![\w.-])(?=[\w.-])(?=[\w.:/-]{{0,50}}?(?:\d|_|::|\w\w\.\w\w|(?-i:[a-z][A-Z])))
           [\w.-]+(?:(?:::|[:/])[\w.-]+){{0,30}} )\b )
     | (?P<name> [^\W\d_]+ )
@@ -70,11 +73,8 @@ def missing(sources: Mapping[int, Text], result: str, language: str) -> Iterator
             if words.casefold() not in relative and not any(_terms(each, language) <= terms for each in days):
                 yield number, Specific(RELATIVE, words)
         for one in dict.fromkeys(_specifics(plain, language)):
-            if one.kind in ("date", "number", "name"):
-                is_kept = _terms(one.text, language) <= terms
-            else:
-                is_kept = one.text.strip('"“”«»`').casefold() in text
-            if not is_kept:
+            own, has_forms = one.text.strip('"“”«»`').casefold(), one.kind in ("date", "number", "name")
+            if not (_terms(own, language) <= terms if has_forms else own in text):
                 yield number, one
 
 
@@ -88,20 +88,24 @@ def ignored(sources: Mapping[int, Text], result: str, usual: str) -> list[int]:
     def stems(text: str) -> set[str]:
         return {stem(word) for word in split(text) if word not in common}
 
-    words = set(split(result)) - common
-    far = {n: each.content for n, each in sources.items() if words.isdisjoint(split(each.content))}  # rarely any
-    kept = stems(result) if far else set()
-    own = {number: stems(text) for number, text in far.items() if _language(text, usual) == language != ""}
-    return [number for number, words in own.items() if len(words) >= LEAST_WORDS and kept.isdisjoint(words)]
+    kept, own = stems(result), {number: stems(each.content) for number, each in sources.items()}
+    far = [number for number, words in own.items() if len(words) >= LEAST_WORDS and kept.isdisjoint(words)]
+    return [number for number in far if _language(sources[number].content, usual) == language != ""]
 
 
 def _language(text: str, usual: str) -> str:
     """The language whose stop words are most frequent in a text. If this is true for several languages, the result is
     `usual` if it is one of them, and "" otherwise. A text without stop words has the language ""."""
-    words = split(text)
-    counts = {language: sum(word in stop_words(language) for word in words) for language in LANGUAGES}
-    most = [language for language, count in counts.items() if count == max(counts.values()) > 0]
+    counts = Counter(language for word in split(text) for language in _languages().get(word, ()))
+    most = [language for language, count in counts.items() if count == max(counts.values())]
     return usual if usual in most else most[0] if len(most) == 1 else ""
+
+
+@cache
+def _languages() -> dict[str, list[str]]:
+    """Map each stop word to its languages."""
+    words = frozenset[str]().union(*map(stop_words, LANGUAGES))
+    return {word: [each for each in LANGUAGES if word in stop_words(each)] for word in words}
 
 
 def _specifics(text: str, language: str) -> Iterator[Specific]:
