@@ -104,8 +104,7 @@ def _language(text: str, usual: str) -> str:
 @cache
 def _languages() -> dict[str, list[str]]:
     """Map each stop word to its languages."""
-    words = frozenset[str]().union(*map(stop_words, LANGUAGES))
-    return {word: [each for each in LANGUAGES if word in stop_words(each)] for word in words}
+    return {word: [x for x in LANGUAGES if word in stop_words(x)] for each in LANGUAGES for word in stop_words(each)}
 
 
 def _specifics(text: str, language: str) -> Iterator[Specific]:

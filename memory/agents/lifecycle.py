@@ -1,5 +1,6 @@
 """Creates agents, changes their settings, and issues or revokes their keys. Each change is an entry in the trail."""
 
+import os
 import re
 import unicodedata
 from collections.abc import Collection, Iterable
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from django.db import IntegrityError, transaction
+from django.db.models import Q
 from django.utils import timezone
 
 from audit import guards
@@ -189,11 +191,9 @@ def issue_key(agent: Agent, actor: Actor, *, label: str = "", is_claim: bool = F
 
 
 def first_key(agent: Agent, actor: Actor, *, label: str = "") -> str:
-    """Issue a key for an agent whose silo is not in use yet. The tenant gives this key to the runtime. It replaces all
-    earlier keys, so a runtime that has one of them notices.
-
-    A silo is in use if it has ever had a memory, or if the agent's side has used a key or changed anything. Raises
-    AgentConsentRequired for such a silo, and Invalid after MOST_UNUSED entries."""
+    """Issue a key for an agent whose silo is not in use. It replaces all earlier keys, so their owner notices. A silo
+    is in use if it has ever had a memory, if its memory file exists or had another path, or if the agent's side has
+    used a key or changed anything. Raises AgentConsentRequired if so, and Invalid after MOST_UNUSED entries."""
     authority.require_ahead(agent)
     return repeated(partial(_first_key, agent, actor, label))
 
@@ -203,16 +203,16 @@ def _first_key(agent: Agent, actor: Actor, label: str) -> str:
         # Before the agent, as everywhere. If a right or a key has ended since the snapshot, it fails and begins again.
         roles.lock(agent.tenant_id)
         with edits.locked(agent) as row:
-            in_use = AgentConsentRequired("Only the agent's side can issue a key to a silo that is in use.")
-            used = AgentKey.objects.filter(agent_id=row.pk, last_used_at__isnull=False)
-            if row.claimed_at or used.exists() or Change.objects.filter(agent_id=row.pk).exists():
-                raise in_use
-            if row.audit_seq > MOST_UNUSED:
+            used = bool(row.claimed_at) or os.path.lexists(row.memory_path)
+            used |= AgentKey.objects.filter(agent_id=row.pk, last_used_at__isnull=False).exists()
+            used |= Change.objects.filter(agent_id=row.pk).exists()
+            if row.audit_seq > MOST_UNUSED and not used:
                 raise Invalid("key", f"cannot be issued after {MOST_UNUSED:,} changes. Create another agent")
             # This reads the trail, because SQL can change the rows of AgentKey. A view could hide entries of the trail.
-            its_own = AuditEntry.objects.filter(agent_id=row.pk, actor_kind__in=(ActorKind.AGENT, ActorKind.STEWARD))
-            if its_own.exists() or guards.unexpected() or any(chain(row.pk, row.label)):
-                raise in_use
+            its_own = Q(actor_kind__in=(ActorKind.AGENT, ActorKind.STEWARD)) | Q(detail__changed__has_key="memory_path")
+            entries = AuditEntry.objects.filter(its_own, agent_id=row.pk)
+            if used or entries.exists() or guards.unexpected() or any(chain(row.pk, row.label)):
+                raise AgentConsentRequired("Only the agent's side can issue a key to a silo that is in use.")
             earlier, key = prefixes(row), _issue_key(row, actor, label)
             end_keys(row, earlier, actor)
             return key

@@ -18,7 +18,7 @@ from tests.steps import PERSON
 
 pytestmark = pytest.mark.database
 
-START = datetime.now(UTC).replace(microsecond=0) + timedelta(minutes=10)  # after all earlier entries
+START = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)  # after all earlier entries
 Call = Callable[[str, dict[str, Any]], Any]
 CALLS: list[tuple[str, dict[str, Any]]] = [
     ("search_memories", {"query": "tea"}),

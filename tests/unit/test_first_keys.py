@@ -71,6 +71,19 @@ def test_a_silo_whose_key_was_used_gets_no_first_key(house: House) -> None:
         lifecycle.first_key(fresh(house.ada), ME)
 
 
+def test_an_agent_whose_memory_file_is_in_use_gets_no_first_key(house: House, tmp_path: Path, settings: Any) -> None:
+    """`gc` may have written reports about it."""
+    settings.VAULT_ROOTS = [str(tmp_path)]
+    eve = lifecycle.create("acme", "eve", model="m", actor=OPERATOR, memory_path=str(tmp_path / "eve.md"))[0]
+    lifecycle.first_key(eve, OPERATOR)
+    runs.log_run(fresh(eve), "Brew", "tea", OPERATOR)
+    with pytest.raises(AgentConsentRequired):
+        lifecycle.first_key(fresh(eve), OPERATOR)
+    lifecycle.change(fresh(eve), OPERATOR, memory_path="")
+    with pytest.raises(AgentConsentRequired):
+        lifecycle.first_key(fresh(eve), OPERATOR)
+
+
 def test_a_first_key_replaces_the_earlier_ones(house: House) -> None:
     """Two of them would be a key of the runtime and one of somebody else, who could then end the first."""
     second = lifecycle.first_key(fresh(house.ada), OPERATOR)
