@@ -46,8 +46,7 @@ SPANS_IN = {
 
 
 def spoil(values: Sequence[str], kind: type, turn: int = 0) -> int:
-    """Put one of the values, in turn, into every column of this kind that the database's checks allow, except in the
-    rows of people, who have to sign in. Returns in how many."""
+    """Put one of the values into each column of this kind that takes it, but not in the rows of people, who sign in."""
     drop_guards()
     spoiled = 0
     for model in apps.get_models():

@@ -72,7 +72,6 @@ def test_a_silo_whose_key_was_used_gets_no_first_key(house: House) -> None:
 
 
 def test_an_agent_whose_memory_file_is_in_use_gets_no_first_key(house: House, tmp_path: Path, settings: Any) -> None:
-    """`gc` may have written reports about it."""
     settings.VAULT_ROOTS = [str(tmp_path)]
     eve = lifecycle.create("acme", "eve", model="m", actor=OPERATOR, memory_path=str(tmp_path / "eve.md"))[0]
     lifecycle.first_key(eve, OPERATOR)
