@@ -199,7 +199,7 @@ def call(
     """
     try:
         with edits.locked(agent) as locked:
-            # After a redaction, or if a category is switched off, earlier results cannot be opened.
+            # After a redaction, or if a category is switched on or off, earlier results cannot be opened.
             place = f"call/{redactions.last(locked)}/{','.join(sorted(switches.closed(locked)))}" if kept else ""
             if locked.memory_enabled and kept and (made := kept.find(locked)):
                 with suppress(errors.SealBroken):

@@ -73,8 +73,8 @@ def missing(sources: Mapping[int, Text], result: str, language: str) -> Iterator
             if words.casefold() not in relative and not any(_terms(each, language) <= terms for each in days):
                 yield number, Specific(RELATIVE, words)
         for one in dict.fromkeys(_specifics(plain, language)):
-            own, has_forms = one.text.strip('"“”«»`').casefold(), one.kind in ("date", "number", "name")
-            if not (_terms(own, language) <= terms if has_forms else own in text):
+            own, may_differ = one.text.strip('"“”«»`').casefold(), one.kind in ("date", "number", "name")
+            if not (_terms(own, language) <= terms if may_differ else own in text):
                 yield number, one
 
 
