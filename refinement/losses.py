@@ -84,12 +84,10 @@ def ignored(sources: Mapping[int, Text], result: str, usual: str) -> list[int]:
     `usual` is the language of most memories."""
     language = _language(result, usual)
     stem, common = stemmer(language), stop_words(language)
-
-    def stems(text: str) -> set[str]:
-        return {stem(word) for word in split(text) if word not in common}
-
-    kept, own = stems(result), {number: stems(each.content) for number, each in sources.items()}
-    far = [number for number, words in own.items() if len(words) >= LEAST_WORDS and kept.isdisjoint(words)]
+    texts = [result, *(each.content for each in sources.values())]
+    kept, *own = ({stem(word) for word in split(text) if word not in common} for text in texts)
+    found = zip(sources, own, strict=True)
+    far = [number for number, words in found if len(words) >= LEAST_WORDS and kept.isdisjoint(words)]
     return [number for number in far if _language(sources[number].content, usual) == language != ""]
 
 
