@@ -16,8 +16,7 @@ class SessionEnded(DomainError):
 
 
 class ResultNotKept(DomainError):
-    """The call was repeated with its Idempotency-Key, but its result was too large to be stored, or can no longer be
-    shown."""
+    """The call was repeated with its Idempotency-Key, but its result was too large, or can no longer be shown."""
 
     code = "result_not_kept"
     message = "The call was made before, but its result is not kept. Read the session."

@@ -192,8 +192,8 @@ def issue_key(agent: Agent, actor: Actor, *, label: str = "", is_claim: bool = F
 
 def first_key(agent: Agent, actor: Actor, *, label: str = "") -> str:
     """Issue a key for an agent whose silo is not in use. It replaces all earlier keys, so their owner notices. A silo
-    is in use if it has ever had a memory, if its memory file exists or had another path, or if the agent's side has
-    used a key or changed anything. Raises AgentConsentRequired if so, and Invalid after MOST_UNUSED entries."""
+    is in use if it had a memory, if it has a report of `gc`, if its memory file exists or had another path, or if the
+    agent's side used a key or changed anything. Raises AgentConsentRequired, and Invalid after MOST_UNUSED entries."""
     authority.require_ahead(agent)
     return repeated(partial(_first_key, agent, actor, label))
 
@@ -203,7 +203,7 @@ def _first_key(agent: Agent, actor: Actor, label: str) -> str:
         # Before the agent, as everywhere. If a right or a key has ended since the snapshot, it fails and begins again.
         roles.lock(agent.tenant_id)
         with edits.locked(agent) as row:
-            used = bool(row.claimed_at) or os.path.lexists(row.memory_path)
+            used = bool(row.claimed_at) or os.path.lexists(row.memory_path) or row.gc_reports.exists()
             used |= AgentKey.objects.filter(agent_id=row.pk, last_used_at__isnull=False).exists()
             used |= Change.objects.filter(agent_id=row.pk).exists()
             if row.audit_seq > MOST_UNUSED and not used:

@@ -18,7 +18,7 @@ from memory.consent import claims
 from memory.errors import AgentConsentRequired, Invalid, KeyRejected
 from memory.models import Tenant
 from memory.run_log import runs
-from refinement import gc
+from refinement import gc, gc_reports
 from tests.api.calling import Caller
 from tests.conftest import OPERATOR, House, drop_guards
 from tests.steps import ME, fresh, problems, remember
@@ -59,9 +59,8 @@ def test_after_a_claim_gc_calls_no_model_that_the_agents_side_did_not_name(
     lifecycle.change(fresh(house.ada), ME, memory_path=str(tmp_path / "ada.md"))
     claims.exchange(agent_key(house.ada_key), ME, keep=["memory_path"])
     runs.log_run(fresh(house.ada), "Brew", "tea", ME)
-    output = mock.Mock()
     with pytest.raises(gc.GcFailed, match="another model"):
-        gc.collect(fresh(house.ada), "ada", gc.Options(OPERATOR, model="ollama/llama3"), output)
+        gc.collect(fresh(house.ada), "ada", gc.Options(OPERATOR, model="ollama/llama3"), mock.Mock())
 
 
 def test_a_silo_whose_key_was_used_gets_no_first_key(house: House) -> None:
@@ -75,12 +74,14 @@ def test_an_agent_whose_memory_file_is_in_use_gets_no_first_key(house: House, tm
     settings.VAULT_ROOTS = [str(tmp_path)]
     eve = lifecycle.create("acme", "eve", model="m", actor=OPERATOR, memory_path=str(tmp_path / "eve.md"))[0]
     lifecycle.first_key(eve, OPERATOR)
-    runs.log_run(fresh(eve), "Brew", "tea", OPERATOR)
-    with pytest.raises(AgentConsentRequired):
-        lifecycle.first_key(fresh(eve), OPERATOR)
-    lifecycle.change(fresh(eve), OPERATOR, memory_path="")
-    with pytest.raises(AgentConsentRequired):
-        lifecycle.first_key(fresh(eve), OPERATOR)
+    for step in (
+        lambda: runs.log_run(fresh(eve), "Brew", "tea", OPERATOR),
+        lambda: [Path(eve.memory_path).unlink(), gc_reports.keep(fresh(eve), "tea", model="m", entries=1)],
+        lambda: [eve.gc_reports.all().delete(), lifecycle.change(fresh(eve), OPERATOR, memory_path="")],
+    ):
+        step()
+        with pytest.raises(AgentConsentRequired):
+            lifecycle.first_key(fresh(eve), OPERATOR)
 
 
 def test_a_first_key_replaces_the_earlier_ones(house: House) -> None:
