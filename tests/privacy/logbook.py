@@ -28,7 +28,12 @@ class Logbook:
 
     @property
     def raw(self) -> str:
-        return "\n".join(self.records)
+        return "\n".join(dict.fromkeys(self.records))
+
+
+def is_statement(record: logging.LogRecord) -> bool:
+    """Whether this is Django's record of a statement. It has the statement and its parameters five times."""
+    return record.name == "django.db.backends" and hasattr(record, "params")
 
 
 class _Recorder(logging.Handler):
@@ -39,6 +44,9 @@ class _Recorder(logging.Handler):
         self._book = book
 
     def emit(self, record: logging.LogRecord) -> None:
+        if is_statement(record):
+            self._book.records.append(f"{record.sql!r} {record.params!r}")  # type: ignore[attr-defined]
+            return
         fields = {name: value for name, value in record.__dict__.items() if name not in ("exc_info", "exc_text")}
         if isinstance(record.msg, dict):
             fields.pop("message", None)  # another handler has set it

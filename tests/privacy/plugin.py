@@ -30,6 +30,7 @@ def nothing_is_left(
     log = environment.FOLDER / f"log-{os.environ.get('PYTEST_XDIST_WORKER', 'main')}.jsonl"
     handler = logging.FileHandler(log, encoding="utf-8")  # opened now: a test may run as a user without permission
     handler.setFormatter(logbook.formatter())
+    handler.addFilter(lambda record: not logbook.is_statement(record))  # `Watch` has these in its own log
     logging.getLogger().addHandler(handler)
     with _search_before_each_flush():
         yield

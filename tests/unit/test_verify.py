@@ -43,8 +43,8 @@ def check_named(agent: Agent, memory: Memory, what: str = "differs from its stat
 def test_another_value_of_any_column_of_a_memory_is_found(past: Agent) -> None:
     found = set()
     for column in columns(Memory, "redacted_at", "store", "place"):
-        for memory in list(memories(past)):
-            for value in others(Memory, column, getattr(memory, column)):
+        for place, memory in enumerate(memories(past)):
+            for value in others(Memory, column, getattr(memory, column))[place % 3 :: 3]:  # each has a third
                 with suppress(IntegrityError), undone():  # the database refuses some values
                     assert memories(past).filter(pk=memory.pk).update(**{column: value}) == 1
                     is_lost = column in ("agent_id", "number")

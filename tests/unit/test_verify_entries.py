@@ -62,9 +62,9 @@ def word(column: str, now: Any, value: Any) -> str:
 @pytest.mark.parametrize(("model", "rows"), [(AuditEntry, entries), (Change, changes)])
 def test_another_value_of_any_column_is_found(past: Agent, model: Any, rows: Any) -> None:
     every = list(rows(past).values())
-    for column in columns(model):
-        for row in (every[0], every[len(every) // 2], every[-1]):
-            for value in others(model, column, row[column]):
+    for number, column in enumerate(columns(model)):
+        for place, row in enumerate((every[0], every[len(every) // 2], every[-1])):
+            for value in others(model, column, row[column])[(number + place) % 3 :: 3]:  # each row has a third
                 with undone():
                     assert rows(past).filter(pk=row["id"]).update(**{column: value}) == 1
                     assert first(past) == (row["seq"], word(column, row[column], value)), (column, value)
