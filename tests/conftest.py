@@ -45,6 +45,7 @@ hypothesis_settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 def pytest_configure() -> None:
     if str(settings.KEYS_DIR) != str(environment.FOLDER / "keys"):
         raise pytest.UsageError("The tests need keys of their own. Keep '-p tests.environment' in addopts.")
+    gc.set_threshold(100_000, 50, 100)  # the tests are 7 % faster
     default = settings.DATABASES["default"]
     if default["ENGINE"].endswith("sqlite3"):  # a file, so that WAL, locks and other processes are real
         default.setdefault("TEST", {})["NAME"] = str(environment.FOLDER / "test.sqlite3")
@@ -58,12 +59,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.own_database)
         if item.get_closest_marker("postgresql"):
             item.add_marker(pytest.mark.database)
-
-
-def pytest_collection_finish() -> None:
-    """Collect garbage less often, and not what lives as long as the tests. They are 7 % faster."""
-    gc.freeze()
-    gc.set_threshold(100_000, 50, 100)
 
 
 @pytest.hookimpl(tryfirst=True)  # before fixtures, which may need one vendor

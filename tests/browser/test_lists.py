@@ -83,11 +83,8 @@ def test_the_first_superuser_learns_to_add_a_tenant(
     walk.follow("Add an agent")
 
 
-@pytest.mark.parametrize(("size", "colours"), USUAL)
-def test_a_wrong_address_says_what_is_wrong(
-    size: str, colours: str, new_window: NewWindow, past: Agent, pat: Person
-) -> None:
-    walk = Walk(new_window(size, colours))
+def test_a_wrong_address_says_what_is_wrong(window: Window, past: Agent, pat: Person) -> None:
+    walk = Walk(window)
     walk.enter(pat)
     walk.open(f"{MEMORIES}?created_at__gte=x&kind__exact=core")
     walk.sees("This list has no such filter: created_at__gte. It was removed from the address.")

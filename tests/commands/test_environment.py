@@ -17,14 +17,8 @@ BAD_DATABASES = (
     *("postgres://u:s3cret@h", "postgres://u:s3cret@[::1/db", "://u:s3cret@h/db", "sqlite://s3cret/db"),
 )
 BAD_MAIL = (
-    *("s3cret", "http://u:s3cret@h", "smtp://"),
-    *(
-        "smtp://u:s3cret@h:port",
-        "smtp://u:s3cret@h:99999",
-        "smtp://h?x=s3cret",
-        "filemail://s3cret/path",
-        "filemail://",
-    ),
+    *("s3cret", "http://u:s3cret@h", "smtp://", "smtp://u:s3cret@h:port", "smtp://u:s3cret@h:99999"),
+    *("smtp://h?x=s3cret", "filemail://s3cret/path", "filemail://"),
 )
 
 # A variable, the function that reads it, and values that it refuses.
@@ -120,7 +114,6 @@ def test_every_command_reports_a_bad_variable_in_one_line(service: Installation)
     failed(service.manage("check"), 2, str(key), "SECRET_KEY")
 
 
-@pytest.mark.parametrize(("name", "value"), [("LEASE_SECONDS", "abc"), ("MODEL_CALL_SECONDS", "700")])
-def test_the_web_process_does_not_start_with_a_bad_variable(service: Installation, name: str, value: str) -> None:
-    ran = service.execute(sys.executable, "-c", "import config.wsgi", DATABASE_URL="", **{name: value})
-    failed(ran, 3, "Palimpsest does not start:", name)
+def test_the_web_process_does_not_start_with_a_bad_variable(service: Installation) -> None:
+    ran = service.execute(sys.executable, "-c", "import config.wsgi", DATABASE_URL="", MODEL_CALL_SECONDS="700")
+    failed(ran, 3, "Palimpsest does not start:", "MODEL_CALL_SECONDS")

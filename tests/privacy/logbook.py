@@ -32,8 +32,7 @@ class Logbook:
 
 
 def is_statement(record: logging.LogRecord) -> bool:
-    """Whether this is Django's record of a statement. It has the statement and its parameters five times."""
-    return record.name == "django.db.backends" and hasattr(record, "params")
+    return record.name == "django.db.backends" and hasattr(record, "params")  # it has both five times
 
 
 class _Recorder(logging.Handler):
