@@ -45,7 +45,7 @@ GZIP_PART, MOST_PARTS = b"\x1f\x8b\x08", 1_000
 MAX_HEADERS = 2**16  # bytes of headers for one member
 MAX_GLOBAL = 2**12  # of a header for all later files: its bytes, and the number of values of earlier ones
 NO_ARCHIVE = "is not a complete tar archive, packed with gzip"
-_BUFFER = 10_240  # bytes read at a time
+_BUFFER, _PIECE = 10_240, 1_024  # bytes read at a time
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -81,6 +81,19 @@ class _Unpacked:
         return data
 
 
+class _Packed(io.BytesIO):
+    """A packed body. The names and comments in its gzip headers are limited, because `gzip` reads each of their bytes
+    alone. It reads few bytes at once, because `gzip` keeps what it has read of the next header."""
+
+    single = 0  # number of bytes that were read alone
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        self.single += size == 1
+        if self.single > MAX_HEADERS:
+            raise Invalid("file", f"has more than {MAX_HEADERS:,} bytes in gzip headers. Nothing was imported")
+        return super().read(min(size or 0, _PIECE))
+
+
 def unpacked_size(body: bytes, most: int) -> tuple[int, int]:
     """Return the size of a packed body when it is unpacked, and the number of its lines. Unpacking stops at an error.
     Raises Invalid if the size is more than `most` bytes, or more than 100 times the packed size and 1 MB. Raises
@@ -88,7 +101,7 @@ def unpacked_size(body: bytes, most: int) -> tuple[int, int]:
     if body.count(GZIP_PART) > MOST_PARTS:
         raise Invalid("file", f"has more than {MOST_PARTS:,} gzip parts. Pack it again as one. Nothing was imported")
     most, size, lines = min(most, max(2**20, 100 * len(body))), 0, 0
-    with suppress(EOFError, zlib.error, gzip.BadGzipFile), gzip.open(io.BytesIO(body)) as file:
+    with suppress(EOFError, zlib.error, gzip.BadGzipFile), gzip.open(_Packed(body)) as file:
         while size <= most and (piece := file.read(2**16)):
             size, lines = size + len(piece), lines + piece.count(b"\n")
     if size > most:
