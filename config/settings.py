@@ -146,7 +146,8 @@ AXES_LOCKOUT_PARAMETERS = "memory.admin.plain_pages.accounts.counted_by"
 AXES_USERNAME_FORM_FIELD = "username"
 AXES_USERNAME_CALLABLE = "memory.admin.plain_pages.accounts.typed_address"
 AXES_CLIENT_IP_CALLABLE = "config.at_once.client_address"
-AXES_SENSITIVE_PARAMETERS = ["username", "password", "code"]
+# `next` can contain the token of an invitation.
+AXES_SENSITIVE_PARAMETERS = ["username", "password", "code", "csrfmiddlewaretoken", "next"]
 AXES_RESET_ON_SUCCESS = True
 AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
 AXES_DISABLE_ACCESS_LOG = AXES_VERBOSE = False
