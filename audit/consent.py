@@ -54,8 +54,8 @@ class Person:
 @dataclass(frozen=True, slots=True)
 class Scope:
     """What a request covers. The `kind` is one of these: `silo` covers everything, `memories` covers the memories with
-    these `numbers`, `session` covers the entries of one session, and `entries` covers the entries from `first` to
-    `last`."""
+    these `numbers`, `session` covers the entries of one session up to entry `last`, and `entries` covers the entries
+    from `first` to `last`."""
 
     kind: str
     numbers: tuple[int, ...] = ()
@@ -81,7 +81,8 @@ class Scope:
 
     def covers_change(self, seq: int, session: int | None, number: int) -> bool:
         """Whether the change of memory `number` by entry `seq` of this session may be read."""
-        by_entry = {"session": session == self.session, "entries": self.first <= seq <= self.last}
+        is_in_time = self.first <= seq <= self.last
+        by_entry = {"session": session == self.session and is_in_time, "entries": is_in_time}
         return by_entry.get(self.kind, self.covers_memories([number]))
 
 

@@ -31,7 +31,7 @@ class ScopeOut(serializers.Serializer[Any]):
     memories = Numbers(source="numbers", help_text="the memories' numbers, if `covers` is `memories`; otherwise empty")
     session = NumberOrNull(allow_null=True, help_text="number of the session, if `covers` is `session`; otherwise null")
     first = NumberOrNull(allow_null=True, help_text="the first audit entry, if `covers` is `entries`; otherwise null")
-    last = NumberOrNull(allow_null=True, help_text="the last audit entry, if `covers` is `entries`; otherwise null")
+    last = NumberOrNull(allow_null=True, help_text="the last entry, if `covers` is `entries` or `session`, or null")
 
 
 class DecisionOut(serializers.Serializer[Any]):

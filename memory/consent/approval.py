@@ -10,18 +10,20 @@ from memory.run_log import runs
 from memory.writing import edits
 
 
-def approve(agent: Agent, number: int, actor: Actor, *, include_constitutional: bool = False) -> Request:
+def approve(
+    agent: Agent, number: int, actor: Actor, *, include_constitutional: bool = False, shown: str | None = None
+) -> Request:
     """Approve a request in the name of the agent's side. Returns the request with its new state.
 
-    A grant begins, the proposed change is made, or the content is removed. Raises ConsentRequired, NotOpen,
-    RequestNotFound, Invalid, Redacted, Constitutional, Erased.
+    A grant begins, the proposed change is made, or the content is removed. `shown` is as in `redaction.redact`. Raises
+    ConsentRequired, NotOpen, RequestNotFound, Invalid, Redacted, Constitutional, TrailChanged, Erased.
     """
     with edits.locked(agent) as row:
         request = requests.get(row, number)
         if request is not None and request.is_erasure:
             erasure.erase(row, number, actor)
         elif request is not None and request.is_removal:
-            redaction.redact(row, number, actor, include_constitutional=include_constitutional)
+            redaction.redact(row, number, actor, include_constitutional=include_constitutional, shown=shown)
         else:
             edits.require_key(row)
             request = requests.require_decidable(row, number, actor)

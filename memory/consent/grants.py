@@ -69,7 +69,7 @@ def readable_entries(agent: Agent, scope: Scope) -> QuerySet[AuditEntry]:
     """Metadata of the entries whose changes the scope covers. They are ordered by number."""
     rows = AuditEntry.objects.filter(agent_id=agent.pk, changes__gt=0).defer("sealed", "sealed_digest").order_by("seq")
     if scope.kind == "session":
-        return rows.filter(session=scope.session)
+        return rows.filter(session=scope.session, seq__lte=scope.last)
     if scope.kind == "entries":
         return rows.filter(seq__range=(scope.first, scope.last))
     if scope.kind == "memories":

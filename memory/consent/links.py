@@ -67,14 +67,14 @@ def look(token: str) -> Opened:
     return Opened(agent, request.at(requests.clock(agent)), _until(link))
 
 
-def decide(token: str, *, approve: bool) -> Request:
-    """Approve or deny the request of a link, once. Raises InvalidLink, NotOpen, RequestNotFound, ConsentRequired,
-    Invalid, Erased."""
+def decide(token: str, *, approve: bool, shown: str | None = None) -> Request:
+    """Approve or deny the request of a link, once. `shown` is as in `redaction.redact`. Raises InvalidLink, NotOpen,
+    RequestNotFound, ConsentRequired, Invalid, TrailChanged, Erased."""
     with _by_steward(token) as (row, link, actor):
         if timezone.now() >= _until(link):
             raise errors.InvalidLink("This link has expired.")
         if approve:  # the page has listed the constitutional memories
-            decided = approval.approve(row, link.number, actor, include_constitutional=True)
+            decided = approval.approve(row, link.number, actor, include_constitutional=True, shown=shown)
         else:
             decided = requests.deny(row, link.number, actor)
         outbox.add(row, LetterKind.DECISION, link.number)

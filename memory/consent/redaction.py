@@ -6,6 +6,7 @@ trail can still be verified. Nothing can restore a redacted memory, and the Time
 `memory/consent/requests.py` handles the requests.
 """
 
+import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -65,6 +66,11 @@ class Figures:
     related: tuple[Related, ...]
     former_vaults: tuple[str, ...]  # folders that may still contain files of these memories; these files stay
 
+    @property
+    def fingerprint(self) -> str:
+        """A digest of the numbers of the memories, and of those that are protected."""
+        return hashlib.sha256(repr((self.memories, self.constitutional)).encode()).hexdigest()
+
 
 def preview(agent: Agent, numbers: Sequence[int], excluded: Sequence[int] = (), version: int = 0) -> Figures:
     """Return the figures of `redact`, and change nothing. `version` is as in `requests.ask_redaction`.
@@ -78,11 +84,13 @@ def preview(agent: Agent, numbers: Sequence[int], excluded: Sequence[int] = (), 
     return _figures(agent, _Whole.of(agent, numbers, excluded), None, None)
 
 
-def redact(agent: Agent, request: int, actor: Actor, *, include_constitutional: bool = False) -> Figures:
+def redact(
+    agent: Agent, request: int, actor: Actor, *, include_constitutional: bool = False, shown: str | None = None
+) -> Figures:
     """Carry out a request for redaction in the name of the agent's side, in one transaction.
 
-    This ends an open refinement session, because its model may have read the content.
-    Raises ConsentRequired, RequestNotFound, Redacted, Constitutional.
+    This ends an open refinement session, because its model may have read the content. `shown` is the fingerprint of the
+    figures that were approved. Raises ConsentRequired, RequestNotFound, Redacted, Constitutional, TrailChanged.
     """
     with edits.locked(agent) as row:
         request_row = requests.require_decidable(row, request, actor, Operation.REDACTION_REQUESTED)
@@ -100,6 +108,8 @@ def redact(agent: Agent, request: int, actor: Actor, *, include_constitutional: 
                 return _figures(edit.agent, _Whole([], {}), request, edit.seq, (memory.number,))
             whole = _Whole.of(edit.agent, request_row.memories, request_row.excluded)
             memories, figures = whole.memories, _figures(edit.agent, whole, request, edit.seq)
+            if shown not in (None, figures.fingerprint):
+                raise errors.TrailChanged("The list of these memories has changed. Read it again, and then decide.")
             if figures.constitutional and not include_constitutional:
                 raise errors.Constitutional(figures.constitutional)
             notes = _notes(edit.agent, figures.memories)

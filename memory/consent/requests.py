@@ -8,6 +8,7 @@ Each step is an entry of the agent's audit trail (`audit.consent`). A request to
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -64,6 +65,8 @@ def ask_to_read(
     with locked_account(person.id), edits.locked(agent) as row:
         edits.require_key(row)
         _require_scope(row, scope)
+        if scope.kind == "session":  # it may go on after the steward has read what it changed
+            scope = replace(scope, last=row.audit_seq)
         if any(each.person_id == person.id for each in waiting(row, Operation.ACCESS_REQUESTED)):
             raise errors.AlreadyRequested("You already have an open request to this agent. Wait for the decision.")
         detail = {"person_id": person.id, "person": person.address, "purpose": purpose}

@@ -109,7 +109,7 @@ def test_the_form_lists_the_latest_sessions_and_the_one_of_the_address(
     older = f"{address}?kind=session&session=1"
     assert re.findall(r"Session (\d),", html(client.get(older))) == ["3", "2", "1"]
     assert client.post(older, FORM | {"kind": "session", "session": "1"}).status_code == 302
-    assert AccessRequest.objects.get().scope == {"kind": "session", "session": 1}
+    assert AccessRequest.objects.get().scope == {"kind": "session", "session": 1, "last": 9}
 
 
 def test_the_page_of_a_request_shows_its_state_and_steps(

@@ -15,7 +15,7 @@ from memory.models import Agent, Memory
 from memory.writing import operations
 from tests import steps
 from tests.conftest import drop_guards
-from tests.consent.visiting import ADMIN, REASON, STEW, buttons, erasure, page, press, redaction
+from tests.consent.visiting import ADMIN, REASON, STEW, buttons, erasure, listed, page, press, redaction
 from tests.steps import fresh, problems
 
 OPERATOR = Actor.operator("redact")
@@ -60,6 +60,22 @@ def test_a_redaction_is_carried_out_once(agent: Agent, visitor: Client) -> None:
     text = page(visitor, address)
     assert ("The agent’s steward approved this" in text, buttons(text)) == (True, [])
     assert problems(agent) == []
+
+
+def test_what_joins_a_removal_after_the_page_was_opened_is_not_removed(agent: Agent, visitor: Client) -> None:
+    """A key gives other memories the words of the removal, or the service protects them, while the page is open."""
+    _, address = redaction(agent)
+    for change in (
+        lambda: steps.remember(agent, steps.says(agent, 1).content),
+        lambda: operations.protect(fresh(agent), [1], ADMIN),
+    ):
+        shown = listed(visitor, address)
+        change()
+        refused = press(visitor, address, "approve", shown)
+        assert (refused.status_code, has_bodies(agent)) == (409, [True, True, True])
+        assert "The list of these memories has changed." in refused.content.decode()
+    press(visitor, address, "approve")
+    assert (has_bodies(agent), problems(agent)) == ([False, False, True], [])
 
 
 def test_a_denied_removal_removes_nothing(agent: Agent, visitor: Client) -> None:

@@ -49,8 +49,14 @@ def every_link(agent: Agent) -> list[str]:
     return [make(agent)[1] for make in (request, proposal, redaction, erasure)]
 
 
-def press(client: Client, address: str, decision: str) -> Any:
-    return client.post(address, {"decision": decision})
+def press(client: Client, address: str, decision: str, shown: str = "") -> Any:
+    """Press a button on the page, which may have been open for long: `shown` is its list of memories."""
+    return client.post(address, {"decision": decision, "shown": shown or listed(client, address)})
+
+
+def listed(client: Client, address: str) -> str:
+    """What stands on the page for the memories that a removal deletes."""
+    return "".join(re.findall('name="shown" value="(.+?)"', client.get(address).content.decode()))
 
 
 def page(client: Client, address: str) -> str:

@@ -136,6 +136,9 @@ def test_a_grant_for_an_entry_opens_only_what_this_entry_changed(house: House, s
     number = granted(house.ada, Scope("entries", first=seq, last=seq) if scope.kind == "entries" else scope)
     [step] = granted_reads.entry(fresh(house.ada), number, PAT, seq)
     assert step.number == 1
+    operations.revise(house.ada, 3, ME, content="brown sugar", session=7)
+    with pytest.raises(NotGranted):  # the session went on after the request
+        granted_reads.entry(fresh(house.ada), number, PAT, fresh(house.ada).audit_seq)
     drop_guards()
     [change] = Change.objects.filter(agent_id=house.ada.pk, seq=seq + 1)
     change.pk, change.seq = None, seq

@@ -23,7 +23,7 @@ from config.wording import several
 from memory.access.roles import roles_in
 from memory.consent import grants, links, notices, redaction, requests
 from memory.consent.links import Opened
-from memory.errors import InvalidLink
+from memory.errors import InvalidLink, TrailChanged
 from memory.mail import letters, wording
 from memory.models import Memory, Person
 
@@ -51,11 +51,13 @@ def _decided(request: HttpRequest, token: str) -> HttpResponse:
     decision, error = request.POST.get("decision", ""), ""
     try:
         if decision in ("approve", "deny"):
-            links.decide(token, approve=decision == "approve")
+            links.decide(token, approve=decision == "approve", shown=request.POST.get("shown", ""))
         elif decision == "revoke":
             links.revoke(token)
-    except DomainError as refusal:
+    except TrailChanged as refusal:
         error = str(refusal)
+    except DomainError as refusal:
+        error = f"{refusal} Tell the operator of this service."
     opened = links.look(token)
     if error and _is_offered(decision, opened):
         return _page(request, opened, error)
