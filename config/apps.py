@@ -10,11 +10,13 @@ class ConfigConfig(AppConfig):
     verbose_name = "Palimpsest"
 
     def ready(self) -> None:
+        from django.contrib.auth.signals import user_logged_in
         from django_q.signals import pre_enqueue
 
-        from config import checks, queue  # noqa: F401  registers the checks
+        from config import checks, queue, sessions  # noqa: F401  registers the checks
 
         pre_enqueue.connect(queue.require_known)
+        user_logged_in.connect(sessions.set_end)
 
 
 class AdminConfig(SimpleAdminConfig):

@@ -13,6 +13,7 @@ from django.conf import settings
 from django.contrib.sessions.backends import db
 from django.contrib.sessions.base_session import AbstractBaseSession
 from django.contrib.sessions.models import Session
+from django.http import HttpRequest
 from django.utils import timezone
 
 from config.deadlines import TOLERANCE
@@ -52,6 +53,11 @@ class SessionStore(db.SessionStore):
         if row is None:
             self._session_key = None
         return row
+
+
+def set_end(request: HttpRequest, **_: Any) -> None:
+    """Let the session end 12 hours after the sign-in. Otherwise each message would prolong it."""
+    request.session.set_expiry(timezone.now() + timedelta(seconds=settings.SESSION_COOKIE_AGE))
 
 
 def _kept(key: str) -> str:

@@ -26,6 +26,7 @@ from memory.models import Authenticator, Person
 
 SEED_BYTES, SECRET_BYTES = 16, 20
 DIGITS = 6
+MOST_WRONG = 10  # codes after which the wait no longer doubles: 512 seconds, so that nobody keeps the person out
 STEP, TOLERANCE = 30, 1  # seconds per code; how many codes before and after the present one are accepted
 ISSUER = "Palimpsest"
 
@@ -128,6 +129,7 @@ def is_verified(person: Person, code: str) -> Authenticator | None:
 
 def consume_code(factor: Authenticator, code: str) -> bool:
     """Whether the code is right and was not used before. After a wrong code, the next attempt must wait longer."""
+    factor.throttling_failure_count = min(factor.throttling_failure_count, MOST_WRONG)
     if not factor.verify_is_allowed()[0]:
         return False
     step = _step(factor, code)
