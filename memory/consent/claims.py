@@ -121,5 +121,5 @@ def _claim(row: Agent, actor: Actor, keep: Collection[str], label: str, seed: st
         edit.detail = {"changed": recorded, "ended": [request.number for request in ended]}
         edit.detail |= {"rules": settings_document.changes(rules, safe)} if "rules" in cleared else {}
         edit.finish(always=True)
-        letters.notify_change(before, edit.seq, cleared)
+        letters.notify_change(before, edit.seq, cleared | values)  # also if nothing was cleared
         return Claim(key, code, sorted(cleared), edit.detail["ended"])

@@ -130,8 +130,10 @@ def _is_too_many(agent: Agent, entry: AuditEntry, only: Q | None = None) -> bool
     today = AuditEntry.objects.filter(only or Q(), operation__in=_NOTICED, at__lt=entry.at)
     today = today.filter(at__gt=entry.at - timedelta(days=1))
     # Letters about the first claims and changes of the steward are always sent. So other changes cannot hide them.
-    is_important = entry.operation == Operation.CLAIMED or "steward" in entry.detail.get("changed", {})
-    if is_important and today.filter(_IMPORTANT, agent_id=agent.pk).count() < MOST_IMPORTANT:
+    is_about_steward = "steward" in entry.detail.get("changed", {})
+    important = Q(detail__changed__has_key="steward") if is_about_steward else Q(operation=Operation.CLAIMED)
+    is_important = is_about_steward or entry.operation == Operation.CLAIMED
+    if is_important and today.filter(important, agent_id=agent.pk).count() < MOST_IMPORTANT:
         return False
     return today.filter(agent_id__in=agents).count() >= MOST_A_DAY
 
@@ -158,11 +160,10 @@ def _around(agent: Agent, seq: int) -> list[Any]:
 
 
 _NOTICED = (Operation.AGENT_CHANGED, Operation.CLAIMED, Operation.KEY_ISSUED, Operation.KEY_REVOKED)
-_IMPORTANT = Q(operation=Operation.CLAIMED) | Q(detail__changed__has_key="steward")
 SETTLED = timedelta(hours=72)  # a steward whom a key named less than this before a suspension gets no code
 MOST_STEWARDS = 10  # changes of a steward in 24 hours after which the new one gets links to open requests
 MOST_A_DAY = 50  # changes in 24 hours that a steward is informed about
-MOST_IMPORTANT = 3  # an agent's claims and changes of the steward in 24 hours, of which the steward always learns
+MOST_IMPORTANT = 3  # an agent's claims, or changes of the steward, in 24 hours of which the steward always learns
 RECENT = 1_000  # entries before a change that are counted before its letter is queued
 
 

@@ -88,11 +88,12 @@ def test_a_subject_is_one_line(stewarded: Agent, monkeypatch: pytest.MonkeyPatch
     assert letters() == [(SUE, "acme/ada: it has another model")]
 
 
-def test_letters_name_new_and_revoked_keys_and_hold_no_secret(stewarded: Agent) -> None:
+@pytest.mark.parametrize("keep", [(), claims.CLEARED])
+def test_letters_name_new_and_revoked_keys_and_hold_no_secret(stewarded: Agent, keep: tuple[str, ...]) -> None:
     lifecycle.create("acme", "eve", model="builtin/dedupe", actor=Actor.operator("cli"), steward=SUE)
     [(to, subject)] = letters()
     assert (to, subject.split(" (")[0]) == (SUE, "acme/eve: a key to its memory was created")
-    secret = claims.exchange(key_of(stewarded), ME).key.split("_", 2)[2]
+    secret = claims.exchange(key_of(stewarded), ME, keep=keep).key.split("_", 2)[2]
     messages = sent_mail()
     assert key_of(stewarded).prefix in messages[0].subject
     assert [message for message in messages if secret in message.body + message.subject] == []
