@@ -18,6 +18,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
 _GIVES_UP = 3  # with this exit code gunicorn stops; with others it starts another process
 _ENDLESS = str(2**53)  # more than the length of any body: gunicorn ends it after the last chunk
+_API = ("/api/", "/v1/", "/mcp")  # a browser sends a form with its length. Small chunks of a form take CPU time
 
 
 class _Chunks:
@@ -40,11 +41,12 @@ class _Chunks:
 
 
 class Handler(WSGIHandler):
-    """Django's handler with two fixes. The handler reads a body that is sent in chunks. Django ignores such a body,
-    because the body has no length. The handler also removes the body from the response to a HEAD request."""
+    """Django's handler with two fixes. The handler reads a body that is sent to the API in chunks. Django ignores such
+    a body, because the body has no length. The handler also removes the body from the response to a HEAD request."""
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> HttpResponseBase:
-        if environ.get("wsgi.input_terminated") and "chunked" in environ.get("HTTP_TRANSFER_ENCODING", "").lower():
+        is_chunked = "chunked" in environ.get("HTTP_TRANSFER_ENCODING", "").lower()
+        if is_chunked and environ.get("wsgi.input_terminated") and environ["PATH_INFO"].startswith(_API):
             environ["CONTENT_LENGTH"] = _ENDLESS
             environ["wsgi.input"] = _Chunks(environ["wsgi.input"])
         response = super().__call__(environ, start_response)
