@@ -11,6 +11,7 @@ from collections.abc import Collection
 from copy import copy
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 
 from django.dispatch import Signal
 from django.utils import timezone
@@ -78,8 +79,8 @@ def repeated(seed: str) -> Claim | None:
 
 
 def _remove_redacted(agent: Agent) -> None:
-    """Remove the vault's files of redacted memories. The service removes no files in a former vault. If a file cannot
-    be removed, the log says so, and the claim goes on."""
+    """Remove the vault's files of redacted memories. The service removes no other files in a former vault. If a file
+    cannot be removed, the log says so, and the claim goes on."""
     if agent.vault_path and removing.pending(agent).exists():
         writer.try_sync(agent.pk)
 
@@ -114,8 +115,8 @@ def _claim(row: Agent, actor: Actor, keep: Collection[str], label: str, seed: st
             row.due_reason = DueReason.WEEKLY
             lifecycle.set_cadence(row)
         row.save(update_fields=[*cleared, *values, "recovery_mac", "due_at", "due_reason"])
-        if "vault_path" in cleared:  # its files stay
-            writer.forget(row)
+        if "vault_path" in cleared:  # its other files stay
+            writer.leave(row, Path(before.vault_path))
         embedding.restart(row)
         recorded = {name: "" if name in prompts.NAMES else value for name, value in cleared.items() if name != "rules"}
         edit.detail = {"changed": recorded, "ended": [request.number for request in ended]}

@@ -6,7 +6,7 @@ edit or a worker retries all changes after this entry. Files that are up to date
 """
 
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
@@ -22,11 +22,11 @@ from audit import redactions
 from audit.models import Change
 from config import PROGRAM
 from memory.access import authority
-from memory.errors import FileFault, Invalid
+from memory.errors import FileFault, Invalid, SealBroken
 from memory.models import Agent, Memory, Vault, VaultFile
 from memory.policy import switches
 from memory.silo.silo import Opened, Silo
-from memory.vault import base, removing, rendering
+from memory.vault import base, layout, removing, rendering
 from memory.vault.base import locked, unlocked
 from memory.vault.disk import LOCK, Disk
 from memory.vault.files import Files
@@ -263,3 +263,26 @@ def forget(agent: Agent) -> None:
     """Delete the database rows of the vault. The files stay."""
     Vault.objects.filter(agent_id=agent.pk).delete()  # first, in the order of a sync
     VaultFile.objects.filter(agent_id=agent.pk).delete()
+
+
+def leave(agent: Agent, path: Path) -> None:
+    """Forget the vault at `path` of an agent whose row is locked. Files of redacted memories that are still there are
+    removed after the commit, at their known paths, also while another process has the folder. So are their index pages,
+    which have the first words. The log has the errors."""
+    silo, lines = Silo.for_agent(agent), []
+    for row in removing.pending(agent):
+        with suppress(SealBroken):
+            lines.append(Line.open(silo, row))
+    forget(agent)
+    transaction.on_commit(partial(_remove_known, agent, path, lines))
+
+
+def _remove_known(agent: Agent, folder: Path, lines: Iterable[Line]) -> None:
+    for line in lines:
+        try:
+            with unlocked(folder) as disk:
+                disk.require_no_other_owner(base.mark_of(agent))
+                for path in (*layout.everywhere(line.path), line.page()):
+                    disk.remove(path)
+        except FileFault as fault:
+            log.error("redacted file not removed", agent=agent.pk, reason=fault.reason)

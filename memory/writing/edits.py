@@ -203,7 +203,8 @@ class Edit:
 # Entries that decide who reads, and those about what was read.
 _DECIDING = authority.OPERATIONS | {*STEPS, Operation.CONTENT_READ}
 
-_locking = bulk.Prepared(lambda: Agent.objects.select_for_update().filter(pk=0))
+# `no_key`: rows about the agent can be inserted meanwhile. Otherwise a claim and a sync of its vault could deadlock.
+_locking = bulk.Prepared(lambda: Agent.objects.select_for_update(no_key=True).filter(pk=0))
 # On SQLite, one thread of a process writes for an agent at a time. SQLite serves waiting writers in no order: without
 # these locks, an agent with 16 writers makes other agents wait up to 6 seconds.
 _turns = [Lock() for _ in range(256)]

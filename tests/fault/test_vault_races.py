@@ -15,10 +15,11 @@ from django.db import connections
 
 from memory.agents import lifecycle
 from memory.errors import MemoryFault
-from memory.models import Agent, Vault
+from memory.models import Agent, Vault, VaultFile
 from memory.vault import comparing, disk
 from memory.vault import writer as vault_writer
 from memory.writing import operations
+from memory.writing.edits import locked
 from tests.conftest import OPERATOR
 from tests.fault import writer
 from tests.fault.agreement import differences
@@ -205,6 +206,18 @@ def test_a_locked_vault_does_not_block_an_edit_forever(eve: Agent, monkeypatch: 
     assert Vault.objects.get(agent_id=eve.pk).fault == "is locked by another program"
     vault_writer.catch_up()
     repair(eve)
+
+
+@pytest.mark.postgresql
+def test_a_sync_stores_its_rows_while_the_agent_is_locked(eve: Agent, one: tuple[int, Path]) -> None:
+    """A claim locked the agent, and then the vault: a deadlock with a sync, which locks the vault first."""
+    VaultFile.objects.all().delete()
+    vault_writer.reset(eve)
+    with locked(eve):
+        other = threading.Thread(target=lambda: (vault_writer.try_sync(eve.pk), connections.close_all()))
+        other.start()
+        other.join(timeout=10)
+        assert (other.is_alive(), VaultFile.objects.count()) == (False, 1)
 
 
 def test_a_locked_vault_does_not_block_other_vaults(eve: Agent, root: Path) -> None:

@@ -1,5 +1,6 @@
 """A redaction and an erasure remove text from all files of the vault."""
 
+import fcntl
 from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
@@ -14,7 +15,7 @@ from memory.models import Agent, AgentKey, Memory, RecordedSession, Vault, Vault
 from memory.policy.validation import Draft
 from memory.recording import recorder, sessions
 from memory.recording.interactions import Interaction
-from memory.vault import comparing, writer
+from memory.vault import base, comparing, writer
 from memory.vault.disk import LOCK
 from memory.vault.files import AT_ONCE
 from memory.vault.writer import open_file
@@ -230,6 +231,21 @@ def test_a_claim_removes_files_of_redacted_memories_if_it_can(ada: Agent, vault:
     assert (fresh(ada).vault_path, Vault.objects.count(), VaultFile.objects.count()) == ("", 0, 0)
     left = all_text(vault if is_back else vault.with_name("moved-vault"))
     assert ("heather" in left, "oak" in left) == (not is_back, True)
+
+
+def test_a_claim_removes_these_files_while_another_process_has_the_folder(
+    ada: Agent, vault: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A key did this with a large import of its own. The claim may also wait for the redaction."""
+    monkeypatch.setattr(base, "PATIENCE", 0.01)
+    number, _ = store(ada, "heather blooms", "oak")
+    with (vault / LOCK).open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        redact(ada, number)
+        assert "heather" in all_text(vault)
+        claims.exchange(AgentKey.objects.get(agent=ada), ME)
+    assert ("heather" in all_text(vault), "oak" in all_text(vault)) == (False, True)
+    assert (Vault.objects.count(), VaultFile.objects.count()) == (0, 0)
 
 
 def test_a_former_vault_is_reported_and_not_touched(ada: Agent, vault: Path, root: Path) -> None:
