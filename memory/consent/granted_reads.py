@@ -143,9 +143,10 @@ def _has_words(change: Any) -> bool:
 
 
 def gc_report(agent: Agent, number: int, person: Person, report: int, numbers: Sequence[int]) -> None:
-    """Record that a gc report about these memories was read. Raises NotGranted unless the grant covers all of these."""
+    """Record that a gc report about these memories was read. Raises NotGranted unless the grant covers all of these, or
+    if one of them was redacted."""
     with grants.in_force(agent, number, person) as (row, grant):
-        if not grant.scope.covers_memories(numbers):
+        if not grant.scope.covers_memories(numbers) or redactions.whole(row.pk, numbers):  # SQL may have put back a row
             raise errors.NotGranted("The grant does not cover all memories that the report may quote.")
         _record(row, grant, person, {"gc_report": report})
 

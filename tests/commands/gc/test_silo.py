@@ -102,6 +102,15 @@ def test_a_grant_for_a_part_of_the_log_prints_nothing(logged: Agent, pat: Person
     assert reads(logged) == []
 
 
+def test_a_grant_prints_nothing_about_a_redacted_entry_that_sql_put_back(logged: Agent, pat: Person) -> None:
+    entry = Memory.objects.filter(agent=logged, number=1)
+    [before] = entry.values("sealed", "digest", "discarded_at", "redacted_at")
+    redaction.redact(fresh(logged), requests.ask_redaction(fresh(logged), [1], ME, reason="a request").number, RUNTIME)
+    entry.update(**before)
+    ran = run("gc", "ada", "--dry-run", "--grant", token(logged, pat))
+    assert (ran.code, REPORT in ran.out, reads(logged)) == (0, False, [])
+
+
 def test_a_wrong_grant_is_refused_first(logged: Agent, pat: Person, server: ModelServer, time_machine: Any) -> None:
     grant = token(logged, pat)
     time_machine.move_to(timezone.now() + timedelta(hours=2))
