@@ -17,6 +17,7 @@ from typing import Any, Self
 from django.db.models import QuerySet
 from django.utils import timezone
 
+from audit import redactions
 from audit.trail import Actor
 from memory.errors import AlreadyExists, Invalid, NotFound, NotOpen
 from memory.markdown import labels, sections
@@ -375,6 +376,8 @@ def _recordings(row: Agent, session: RecordedSession, ahead: Ahead) -> list[Quot
     if not row.memory_enabled or "user_interaction" in switches.closed(row):
         return []
     numbers = session.numbers if len(session.numbers) <= READ else [session.numbers[0], *session.numbers[1 - READ :]]
+    if row.redacted_seq:  # SQL may have put back a row
+        numbers = list(set(numbers) - redactions.whole(row.pk, numbers))
     recorded = Memory.objects.of(row).active().numbered(numbers).filter(category="user_interaction")
     memories = recorded.order_by("-number").fitting(READ, READ_BYTES)
     for memory in memories:

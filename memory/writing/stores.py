@@ -15,6 +15,7 @@ from typing import Any
 from django.db.models import Count, Max, Sum
 from django.db.models.functions import Length
 
+from audit import redactions
 from audit.models import ActorKind, Operation
 from audit.trail import Actor
 from memory import errors
@@ -243,8 +244,13 @@ def copy(agent: Agent, store: int, to: int, after: int, actor: Actor) -> int | N
         silo, number = Silo.for_agent(edit.agent), None
         rows = Memory.objects.of(edit.agent).kept().filter(store=store, number__gt=after)
         rows = rows.exclude(category__in=switches.closed(edit.agent)).order_by("number")
-        for each in rows.fitting(MOST_AT_ONCE, MOST_BYTES_AT_ONCE):
-            opened, number = silo.open(each), each.number
+        memories = rows.fitting(MOST_AT_ONCE, MOST_BYTES_AT_ONCE)
+        gone = redactions.whole(agent.pk, [each.number for each in memories]) if edit.agent.redacted_seq else set()
+        for each in memories:
+            number = each.number
+            if number in gone:  # SQL put back its row
+                continue
+            opened = silo.open(each)
             where: Any = {"is_beneath": True, "store": to, "path": opened.path, "tags": opened.tags}
             where |= {name: getattr(each, name) for name in ("origin", "origin_latest", "source", "tokens")}
             edit.add(Draft(opened.content, each.kind, each.category, each.project, **where), silo)

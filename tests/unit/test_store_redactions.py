@@ -11,7 +11,8 @@ from memory import errors
 from memory.agents import lifecycle
 from memory.consent import granted_reads, redaction, requests
 from memory.errors import Invalid
-from memory.models import Agent, DueReason, Memory, StoreVersion
+from memory.models import Agent, DueReason, Memory, RecordedSession, StoreVersion
+from memory.recording import sessions as recorded_sessions
 from memory.search import stores as store_reading
 from memory.silo.silo import Silo
 from memory.writing import edits, operations, stores
@@ -19,7 +20,8 @@ from refinement import session as sessions
 from refinement.models import Outcome
 from tests import access_requests
 from tests.conftest import drop_guards
-from tests.steps import ME, PERSON, SYSTEM, fresh, last_entry, problems, row
+from tests.rules.recordings import talk
+from tests.steps import ME, PERSON, SYSTEM, fresh, last_entry, problems, row, says
 from tests.unit.test_stores import new, tree, undo, versions
 
 pytestmark = pytest.mark.database
@@ -314,3 +316,22 @@ def test_a_redacted_version_that_sql_puts_back_is_not_read(ada: Agent, changed: 
     redact_version(ada, 1, seq)
     former.update(**old | changed)
     assert access_requests.read(ada, number, 1, 2) == ["milk"]
+
+
+def test_a_redacted_memory_that_sql_puts_back_is_copied_nowhere(ada: Agent) -> None:
+    """Neither into another store, nor into the memory of a session. SQL could then remove it again."""
+    store, copied = new(ada, a="quince", b="milk"), new(ada)
+    for prompt in ("Never plant a quince again.", "Never drink milk again."):
+        talk(ada, prompt, session="s")
+    for number in (1, 3):
+        former = Memory.objects.filter(agent=ada, number=number)
+        old = former.values("sealed", "digest", "store", "place", "redacted_at", "discarded_at").get()
+        asked = requests.ask_redaction(fresh(ada), [number], PERSON, reason="a request").number
+        redaction.redact(fresh(ada), asked, ME)
+        former.update(**old)
+    assert stores.copy(fresh(ada), store, copied, 0, ME) == 2
+    assert tree(ada, copied) == {"/b": "milk"}
+    ended = recorded_sessions.end_session(fresh(ada), RecordedSession.objects.get().name, ME)
+    assert ended is not None
+    text = says(ada, ended.memory.number).content
+    assert ("quince" in text, "milk" in text) == (False, True)
