@@ -23,6 +23,11 @@ def wait_at_most(seconds: int, *, may_be_lost: bool = False) -> None:
         _run(f"SELECT set_config('lock_timeout', %s, true){more}", [f"{seconds}s"])
 
 
+def is_lock_timeout(error: OperationalError) -> bool:
+    """Whether a statement waited longer for a lock than `wait_at_most` allows."""
+    return getattr(error.__cause__, "sqlstate", "") == "55P03"
+
+
 def advisory_lock(number: int) -> None:
     """Take PostgreSQL's advisory lock with this number until the transaction ends. SQLite needs no lock, because it has
     only one writer at a time."""

@@ -44,6 +44,7 @@ TASKS = frozenset(
     {SWEEP, REFINE_AGENT, CLOSE_STALE, SEND_LETTERS, WRITE_HEADS, IMPORT_MEMORIES, EMBED_MEMORIES, *NOTICES}
 )
 
+LOCK_SECONDS = 5  # that a task waits for an agent's lock, which a large rollback holds for a minute
 STALE_MINUTES, HEADS_MINUTES = 1, 60
 LONGEST_WAIT = timedelta(hours=6)  # of a task that is queued later
 LATE = timedelta(minutes=2)  # for a sweep: a worker checks its schedules every half minute

@@ -18,6 +18,7 @@ from django.utils import timezone
 from audit import redactions
 from audit.trail import Actor
 from config.errors import DomainError
+from config.queue import LOCK_SECONDS
 from memory import errors
 from memory.access.authentication import new_request, request_key, require_valid_key
 from memory.models import Agent, AgentKey, DueReason, Memory, RecordedSession
@@ -153,7 +154,7 @@ def begin(agent: Agent) -> RefinementSession | None:
             while dream.is_copy and _copy_some(agent, dream):
                 dream.refresh_from_db()
                 time.sleep(edits.PAUSE)
-            with edits.locked(agent, seconds=sessions.LOCK_SECONDS) as row:
+            with edits.locked(agent, seconds=LOCK_SECONDS) as row:
                 return _open(row, dream)
     except DomainError as failure:
         failed = {"status": Dream.Status.FAILED, "error": failure.code, "problem": str(failure)[:300]}

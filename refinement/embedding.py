@@ -8,15 +8,19 @@ from functools import partial
 
 import structlog
 from django.conf import settings
+from django.db import OperationalError
 from django.utils import timezone
 
 from audit import redactions
 from audit.trail import Actor
+from audit.waiting import is_lock_timeout
 from config import queue
+from config.queue import LOCK_SECONDS
 from memory.access import authority
 from memory.agents import lifecycle
 from memory.models import Agent, Embedding
 from memory.search import embedding
+from memory.writing import edits
 from refinement import allowance
 from refinement.errors import AllowanceSpent
 from refinement.llm.base import ContextOverflow, ModelError, ModelRefused, ModelReplyInvalid, NoModel
@@ -65,6 +69,10 @@ def embed_next(agent_id: int) -> str:
     embedding.begin(agent)
     try:
         return embed(agent.pk)
+    except OperationalError as error:
+        if is_lock_timeout(error):
+            return "busy"  # the sweep queues the agent again
+        raise
     finally:
         if following := embedding.next_late(agent.tenant_id):
             embedding.queue(following)
@@ -117,7 +125,8 @@ def _work(row: Embedding) -> str:
         batch = embedding.next_batch(agent, row, size)
         if batch is None:
             if agent.former_embedder:
-                lifecycle.change(agent, Actor.system("embedder"), former_embedder="")
+                with edits.locked(agent, seconds=LOCK_SECONDS) as locked:
+                    lifecycle.change(locked, Actor.system("embedder"), former_embedder="")
             return ""
         try:
             _make(agent, batch, availability)

@@ -20,6 +20,7 @@ from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from audit.waiting import advisory_lock
+from config.queue import LOCK_SECONDS
 from memory.models import Agent, Tenant
 from memory.writing import duplicates, edits
 from refinement import providers, schedule
@@ -115,7 +116,7 @@ def open_due(agent: Agent) -> RefinementSession | None:
         return None
     found = duplicates.find(agent)
     try:
-        with suppress(AllowanceSpent), edits.locked(agent, seconds=sessions.LOCK_SECONDS) as row:
+        with suppress(AllowanceSpent), edits.locked(agent, seconds=LOCK_SECONDS) as row:
             if due.all().exists():
                 return sessions.open_session(row, trigger=row.due_reason, found=found)
     except OperationalError as error:

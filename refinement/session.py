@@ -22,6 +22,7 @@ from django.utils import timezone
 from audit import redactions
 from audit.models import Operation
 from audit.trail import Actor
+from config.queue import LOCK_SECONDS
 from memory.errors import SealBroken, SiloKeyMissing
 from memory.models import Agent, DueReason
 from memory.policy import switches, tokens
@@ -41,7 +42,6 @@ CANCELED = "canceled"  # a reason: the agent's side canceled the dream
 
 SYSTEM = Actor.system("refinement")
 AT_ONCE, MOST_SECONDS = 500, 10.0  # sessions and seconds of a task that ends sessions; the next one continues
-LOCK_SECONDS = 5  # a worker waits this long for an agent's lock
 
 
 def open_session(

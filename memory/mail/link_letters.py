@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from audit.consent import LAPSES, PROPOSAL, Request
 from audit.models import ActorKind, State
+from config.queue import LOCK_SECONDS
 from memory import errors
 from memory.access import authority
 from memory.consent import links, requests
@@ -25,7 +26,7 @@ def send(agent_id: int, number: int) -> str:
     Raises OSError, MailNotSent.
     """
     agent = Agent.objects.select_related("tenant").get(pk=agent_id)
-    with edits.locked(agent) as row:  # so that the mail goes to the steward for whom the link is made
+    with edits.locked(agent, seconds=LOCK_SECONDS) as row:  # then the link is its steward's
         request = requests.get(row, number)
         if request is None:
             return "unknown"

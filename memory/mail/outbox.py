@@ -9,6 +9,7 @@ from datetime import timedelta
 from smtplib import SMTPDataError, SMTPRecipientsRefused, SMTPSenderRefused
 
 import structlog
+from django.db import OperationalError
 from django.db.models import QuerySet
 from django.utils import timezone
 
@@ -78,6 +79,8 @@ def _attempt(letter: Letter, posts: Posts) -> str:
     except DomainError as failure:
         code = failure.code
         log.error("letter not sent", agent=letter.agent_id, seq=letter.number, code=code)
+    except OperationalError:  # the agent is locked for long, so others have their turn
+        return "put_off"
     except OSError as fault:  # includes errors of the mail server
         kind = type(fault).__name__  # without its text, which may have an address
         log.warning("letter not sent", agent=letter.agent_id, seq=letter.number, attempt=tried, error=kind)

@@ -21,7 +21,7 @@ from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from config.errors import DomainError
-from config.queue import EMBED_MEMORIES, is_put_later, put, put_later
+from config.queue import EMBED_MEMORIES, LOCK_SECONDS, is_put_later, put, put_later
 from memory.errors import Erased, SealBroken
 from memory.models import Agent, Embedding, Memory, Vector
 from memory.models.memories import MemoryQuerySet
@@ -226,7 +226,7 @@ def begin(agent: Agent) -> None:
 
 def take(agent: Agent) -> Embedding | None:
     """Take the agent's vectors for this worker. Return None if another worker has them."""
-    with edits.locked(agent) as row:
+    with edits.locked(agent, seconds=LOCK_SECONDS) as row:
         found, now = Embedding.objects.filter(agent_id=agent.pk).first(), timezone.now()
         if found is None or found.embedder != embedder_of(row):  # the server has another default
             restart(row)
@@ -303,7 +303,7 @@ def store(agent: Agent, batch: Batch, vectors: Mapping[int, Sequence[float]], to
     from memory.search.vectors import packed
 
     row = batch.row
-    with edits.locked(agent) as locked:
+    with edits.locked(agent, seconds=LOCK_SECONDS) as locked:
         if embedder_of(locked) != row.embedder or not locked.memory_enabled:
             return False
         version, number = batch.last

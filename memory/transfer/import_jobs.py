@@ -19,14 +19,15 @@ from itertools import accumulate, islice
 from typing import Any
 
 from django.conf import settings
-from django.db import transaction
+from django.db import OperationalError, transaction
 from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
 from audit import redactions, verify
 from audit.models import AuditEntry, Operation
 from audit.trail import Actor
-from config.queue import IMPORT_MEMORIES, put
+from audit.waiting import is_lock_timeout
+from config.queue import IMPORT_MEMORIES, LOCK_SECONDS, put
 from memory.access.authentication import new_request, request_key, require_valid_key
 from memory.errors import AlreadyUndone, Invalid, MemoryFault, NotFound
 from memory.models import Agent, AgentKey, ImportBody, ImportJob
@@ -185,6 +186,11 @@ def carry_out(agent_id: int, number: int) -> str:
         request_key.set(job.key)  # the write path stores nothing for a revoked key
         try:
             return _run(job)
+        except OperationalError as error:
+            if not is_lock_timeout(error):
+                raise
+            _row_of(job).update(state=QUEUED, attempts=0, moved_at=timezone.now())  # others have their turn
+            return QUEUED
         except MemoryFault as failure:
             field, problem = (failure.field, failure.problem) if isinstance(failure, Invalid) else (None, str(failure))
             return _end(job, FAILED, error={"code": failure.code, "detail": problem, "attr": field})
@@ -196,7 +202,8 @@ def _run(job: ImportJob) -> str:
     require_valid_key()
     if job.attempts > ATTEMPTS:
         raise Invalid("file", f"was given up, because the worker ended {ATTEMPTS} times. Split the file")
-    silo = Silo.for_agent(job.agent)
+    with edits.locked(job.agent, seconds=LOCK_SECONDS):  # first, because it takes long to read the file
+        silo = Silo.for_agent(job.agent)
     sealed, redacted = ImportBody.objects.get(agent=job.agent).sealed, redactions.last(job.agent)
     body = silo.open_data(_place(job.agent, job.key), job.number, bytes(sealed))
     drafts, done = _read(body, job.format, job.project, MAX_ENTRIES)
@@ -221,7 +228,7 @@ def _run(job: ImportJob) -> str:
 def _store(job: ImportJob, batch: list[Draft], redacted: int) -> bool:
     """Store a batch. Return False if another worker continues the job. Raises AlreadyUndone if somebody rolled back an
     earlier batch. Raises Invalid if there is a later redaction than `redacted`."""
-    with edits.locked(job.agent) as row:
+    with edits.locked(job.agent, seconds=LOCK_SECONDS) as row:
         if redactions.last(row) != redacted:
             raise Invalid(
                 "file", "was not imported to its end, because content was redacted meanwhile. Import the rest again"
@@ -253,7 +260,7 @@ def _link(job: ImportJob, done: Imported, drafts: list[Draft]) -> None:
     sizes = {number: _size(draft) for number, draft in zip(made, drafts, strict=True)}
     links = list(done.successors(made).items())
     for place in _batches([sizes[number] for number, _ in links]):
-        with edits.locked(job.agent) as row:
+        with edits.locked(job.agent, seconds=LOCK_SECONDS) as row:
             if Undone.of(row).by(job.entry):
                 raise AlreadyUndone("The import was rolled back before it ended. Its lineage was not restored.")
             _row_of(job).update(moved_at=timezone.now())

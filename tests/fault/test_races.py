@@ -1,6 +1,7 @@
 """Races between decisions on access and proposals, rollbacks, redactions and edits: one follows the other, one decision
 counts, and everyone sees which."""
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -15,11 +16,15 @@ from audit.verify import Problem
 from memory import errors
 from memory.agents import lifecycle
 from memory.consent import approval, claims, granted_reads, links, redaction, requests
-from memory.models import Agent, Memory
+from memory.mail import link_letters, outbox
+from memory.models import Agent, AgentKey, Letter, LetterKind, Memory
 from memory.policy.validation import Draft
+from memory.search import embedding as vectors
 from memory.time_machine import replay
 from memory.time_machine.rollback import Figures, What, roll_back
-from memory.writing import operations
+from memory.transfer import import_jobs
+from memory.writing import edits, operations
+from refinement import embedding
 from refinement import session as sessions
 from tests import refining, steps
 from tests.access_requests import current_state
@@ -260,3 +265,24 @@ def test_edits_and_rollbacks_during_a_redaction_are_before_or_after_it(ada: Agen
     assert sorted(redacted.values_list("number", flat=True)) == numbers[25:75]
     assert not redacted.exclude(sealed=b"").exists()
     assert_whole(ada)
+
+
+@pytest.mark.postgresql
+def test_a_worker_waits_a_short_time_for_an_agent_that_is_locked(
+    agent: Agent, house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rollback of 200,000 memories holds the lock for a minute. Then both processes of a worker waited for it."""
+    for module in (import_jobs, vectors, link_letters):
+        monkeypatch.setattr(module, "LOCK_SECONDS", 1)
+    key = AgentKey.objects.select_related("agent__tenant").get(agent=agent)
+    import_jobs.add(agent, key, b'{"content": "milk"}\n', "jsonl", "")
+    lifecycle.change(fresh(agent), ME, embedder="local/minilm")
+    letter = Letter.objects.get(kind=LetterKind.LINK, number=request_access(agent))
+    tasks: list[Callable[[], str]] = [
+        lambda: import_jobs.carry_out(agent.pk, 1),
+        lambda: embedding.embed_next(agent.pk),
+        lambda: outbox._attempt(letter, {LetterKind.LINK: link_letters.send}),
+    ]
+    with edits.locked(fresh(agent)):
+        assert [at_once(task) for task in tasks] == [["queued"], ["busy"], ["put_off"]]
+    assert import_jobs.carry_out(agent.pk, 1) == "done"
