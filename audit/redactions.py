@@ -118,3 +118,15 @@ def as_detail(removed: Mapping[int, Iterable[bytes]], notes: Sequence[int]) -> d
         "redacted": {str(number): sorted(body.hex() for body in digests) for number, digests in removed.items()},
         "notes": list(notes),
     }
+
+
+def put_back(agent: Any, rows: Mapping[tuple[int, int], bytes]) -> set[int]:
+    """The numbers of those memories whose rows SQL has put back after a redaction. `rows` has the snapshot of each row,
+    by its number and version. A row that is not as in the trail may have the words of a redacted version."""
+    rows = {place: row for place, row in rows.items() if agent.redacted_seq and trail.has_body(row)}
+    if not rows:
+        return set()
+    numbers, versions = ([place[each] for place in rows] for each in (0, 1))
+    changes = Change.objects.filter(agent_id=agent.pk, number__among=numbers, seq__among=versions)
+    known = {(number, seq): bytes(after or b"") for number, seq, after in changes.values_list("number", "seq", "after")}
+    return whole(agent.pk, numbers) | {place[0] for place, row in rows.items() if known.get(place) != row}

@@ -20,7 +20,7 @@ from audit.trail import Actor
 from audit.verify import chain
 from audit.waiting import advisory_lock, one_snapshot, repeated
 from config import PROGRAM
-from config.queue import SWEEP, put
+from config.queue import LOCK_SECONDS, SWEEP, put
 from memory.access import authority, roles, tenants
 from memory.access.authentication import new_key
 from memory.agents import due_dates, overlaps, prompts
@@ -202,7 +202,7 @@ def _first_key(agent: Agent, actor: Actor, label: str) -> str:
     with one_snapshot():
         # Before the agent, as everywhere. If a right or a key has ended since the snapshot, it fails and begins again.
         roles.lock(agent.tenant_id)
-        with edits.locked(agent) as row:
+        with edits.locked(agent, seconds=LOCK_SECONDS) as row:  # others wait for the tenant's people
             used = bool(row.claimed_at) or os.path.lexists(row.memory_path) or row.gc_reports.exists()
             used |= AgentKey.objects.filter(agent_id=row.pk, last_used_at__isnull=False).exists()
             used |= Change.objects.filter(agent_id=row.pk).exists()

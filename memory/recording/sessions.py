@@ -376,10 +376,10 @@ def _recordings(row: Agent, session: RecordedSession, ahead: Ahead) -> list[Quot
     if not row.memory_enabled or "user_interaction" in switches.closed(row):
         return []
     numbers = session.numbers if len(session.numbers) <= READ else [session.numbers[0], *session.numbers[1 - READ :]]
-    if row.redacted_seq:  # SQL may have put back a row
-        numbers = list(set(numbers) - redactions.whole(row.pk, numbers))
     recorded = Memory.objects.of(row).active().numbered(numbers).filter(category="user_interaction")
     memories = recorded.order_by("-number").fitting(READ, READ_BYTES)
+    gone = redactions.put_back(row, {(each.number, each.version): edits.snapshot(each) for each in memories})
+    memories = [each for each in memories if each.number not in gone]
     for memory in memories:
         all_tokens += memory.tokens
         if (key := (memory.number, memory.version)) not in ahead:

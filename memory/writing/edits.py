@@ -76,6 +76,7 @@ class Edit:
     ignores_switches: bool = False  # True for a notice of the service, and for a rollback
     # Number → the memory, its snapshot before this edit, and its weight before this edit.
     _touched: dict[int, tuple[Memory, bytes | None, Weight | None]] = field(default_factory=dict)
+    _before: dict[tuple[int, int], bytes] = field(default_factory=dict)  # (number, version) → the snapshot before
     _added: list[Memory] = field(default_factory=list)
     _changed: set[str] = field(default_factory=lambda: {"version"})  # the fields of memories that this edit sets
     _in_store: bool = False  # whether one of the memories is or was in a store
@@ -111,6 +112,8 @@ class Edit:
         `now` is the memory's current snapshot. `now` is used only if this edit has not changed the memory before.
         """
         _, before, weight = self._touched.get(memory.number) or (memory, now, Weight.of(memory))
+        if before is now and now is not None:
+            self._before[memory.number, memory.version] = now
         self._in_store = self._in_store or memory.store is not None
         for name, value in values.items():
             setattr(memory, name, value)
@@ -152,8 +155,7 @@ class Edit:
         is true, the audit entry is written even then."""
         touched = list(self._touched.values())
         if self.agent.redacted_seq and self.operation not in (Operation.REDACTED, Operation.ERASED):
-            words = [memory.number for memory, before, _ in touched if before and trail.has_body(before)]
-            for number in redactions.whole(self.agent.pk, words):  # otherwise, the trail would have them again
+            for number in redactions.put_back(self.agent, self._before):  # otherwise, the trail would have them again
                 raise errors.SealBroken(f"Memory {number} of {self.agent.label} was redacted, and put back by SQL.")
         memories = tuple(memory for memory, *_ in touched)
         if not memories and not always:
@@ -205,8 +207,7 @@ _DECIDING = authority.OPERATIONS | {*STEPS, Operation.CONTENT_READ}
 
 # `no_key`: rows about the agent can be inserted meanwhile. Otherwise a claim and a sync of its vault could deadlock.
 _locking = bulk.Prepared(lambda: Agent.objects.select_for_update(no_key=True).filter(pk=0))
-# On SQLite, one thread of a process writes for an agent at a time. SQLite serves waiting writers in no order: without
-# these locks, an agent with 16 writers makes other agents wait up to 6 seconds.
+# On SQLite, one thread of a process writes for an agent at a time: 16 writers made other agents wait up to 6 seconds.
 _turns = [Lock() for _ in range(256)]
 _locked_here: ContextVar[frozenset[int]] = ContextVar("locked agents", default=frozenset())
 

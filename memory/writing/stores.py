@@ -245,7 +245,7 @@ def copy(agent: Agent, store: int, to: int, after: int, actor: Actor) -> int | N
         rows = Memory.objects.of(edit.agent).kept().filter(store=store, number__gt=after)
         rows = rows.exclude(category__in=switches.closed(edit.agent)).order_by("number")
         memories = rows.fitting(MOST_AT_ONCE, MOST_BYTES_AT_ONCE)
-        gone = redactions.whole(agent.pk, [each.number for each in memories]) if edit.agent.redacted_seq else set()
+        gone = redactions.put_back(edit.agent, {(each.number, each.version): edits.snapshot(each) for each in memories})
         for each in memories:
             number = each.number
             if number in gone:  # SQL put back its row

@@ -14,6 +14,7 @@ from audit.models import AuditEntry
 from audit.trail import Actor
 from audit.verify import Problem
 from memory import errors
+from memory.access import tenants
 from memory.agents import lifecycle
 from memory.consent import approval, claims, granted_reads, links, redaction, requests
 from memory.mail import link_letters, outbox
@@ -286,3 +287,13 @@ def test_a_worker_waits_a_short_time_for_an_agent_that_is_locked(
     with edits.locked(fresh(agent)):
         assert [at_once(task) for task in tasks] == [["queued"], ["busy"], ["put_off"]]
     assert import_jobs.carry_out(agent.pk, 1) == "done"
+
+
+@pytest.mark.postgresql
+def test_a_first_key_does_not_wait_long_for_its_agent(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has locked the people of the tenant, who may also be members of another tenant."""
+    monkeypatch.setattr(lifecycle, "LOCK_SECONDS", 1)
+    tenant = Caller(tenants.issue_key("acme"))
+    with edits.locked(agent):
+        [refused] = at_once(lambda: tenant.post("agents/ada/keys"))
+    assert (refused.status, "has locked this agent" in refused.json["errors"][0]["detail"]) == (503, True)

@@ -26,11 +26,11 @@ PATHS = {
     "rollback": "rollback in the admin (POST, view only)",
 }
 GOALS: dict[str, tuple[int | None, int]] = {  # the present limit, if there is one, and the goal
-    LINES: (34_824, 34_400),
+    LINES: (34_838, 34_400),
     CYCLES: (0, 0),
     ENTRIES: (26, 26),
     **{MIGRATIONS.format(app): (None, 1) for app in PACKAGES},  # later issues add ordinary ones
-    TEST_LINES: (66_245, 42_000),
+    TEST_LINES: (66_270, 42_000),
     TEST_CASES: (None, 6_000),
 }
 # Layers, dates and the report of a merge added 3 functions to the first path, and 16 to the second. Memory stores added

@@ -146,7 +146,7 @@ def test_a_redacted_memory_that_sql_put_back_is_not_read(past: Agent) -> None:
     assert read(past, granted(past), 1, 2) == ["milk"]
     with pytest.raises(errors.SealBroken):
         operations.protect(fresh(past), [1], OWNER)
-    with mock.patch.object(redactions, "whole", return_value=set()):
+    with mock.patch.object(redactions, "put_back", return_value=set()):
         seq = operations.protect(fresh(past), [1], OWNER).seq  # as by an earlier version of the service
     number = granted(past)
     with pytest.raises(errors.NotGranted):

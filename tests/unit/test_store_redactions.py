@@ -335,3 +335,17 @@ def test_a_redacted_memory_that_sql_puts_back_is_copied_nowhere(ada: Agent) -> N
     assert ended is not None
     text = says(ada, ended.memory.number).content
     assert ("quince" in text, "milk" in text) == (False, True)
+
+
+def test_a_redacted_version_that_sql_puts_back_is_not_stored_again(ada: Agent) -> None:
+    store, copied = new(ada, a="quince"), new(ada)
+    former, seq = Memory.objects.filter(agent=ada, number=1), row(ada, 1).version
+    old = former.values("sealed", "digest", "store", "place", "version", "tokens").get()
+    stores.revise(fresh(ada), store, 1, ME, content="milk")
+    redact_version(ada, 1, seq)
+    for version in (seq, row(ada, 1).version):
+        former.update(**old | {"version": version})
+        with pytest.raises(errors.SealBroken):
+            stores.revise(fresh(ada), store, 1, ME, path="/b")
+        assert stores.copy(fresh(ada), store, copied, 0, ME) == 1
+        assert tree(ada, copied) == {}

@@ -9,6 +9,7 @@ from typing import Any
 import structlog
 from django.core.exceptions import DisallowedHost, SuspiciousOperation
 from django.db import Error as DatabaseError
+from django.db import OperationalError
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from drf_standardized_errors.formatter import ExceptionFormatter
 from drf_standardized_errors.handler import ExceptionHandler
@@ -16,6 +17,7 @@ from rest_framework import exceptions, status
 from rest_framework.exceptions import APIException, ErrorDetail, ValidationError
 from rest_framework.response import Response
 
+from audit.waiting import is_lock_timeout
 from config import plain
 from config.errors import Busy, ConfigurationError, DomainError
 from memory import errors
@@ -83,6 +85,8 @@ class Handler(ExceptionHandler):
             return _refusal(exc)
         if isinstance(exc, SuspiciousOperation):
             return exceptions.ParseError("The request has too many parameters.")
+        if isinstance(exc, OperationalError) and is_lock_timeout(exc):
+            return Unavailable("Another operation has locked this agent. Try again later.")
         if isinstance(exc, DatabaseError):
             log.error("database failed", exc_info=(type(exc), exc, exc.__traceback__))
             return Unavailable()
