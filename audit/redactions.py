@@ -128,5 +128,6 @@ def put_back(agent: Any, rows: Mapping[tuple[int, int], bytes]) -> set[int]:
         return set()
     numbers, versions = ([place[each] for place in rows] for each in (0, 1))
     changes = Change.objects.filter(agent_id=agent.pk, number__among=numbers, seq__among=versions)
-    known = {(number, seq): bytes(after or b"") for number, seq, after in changes.values_list("number", "seq", "after")}
-    return whole(agent.pk, numbers) | {place[0] for place, row in rows.items() if known.get(place) != row}
+    found = changes.values_list("number", "seq", "after").iterator(chunk_size=2_000)
+    right = {(number, seq) for number, seq, after in found if rows.get((number, seq)) == bytes(after or b"")}
+    return whole(agent.pk, numbers) | {place[0] for place in rows.keys() - right}

@@ -26,7 +26,7 @@ def send(agent_id: int, number: int) -> str:
     Raises OSError, MailNotSent.
     """
     agent = Agent.objects.select_related("tenant").get(pk=agent_id)
-    with edits.locked(agent, seconds=LOCK_SECONDS) as row:  # then the link is its steward's
+    with edits.locked(agent, seconds=LOCK_SECONDS) as row:  # so that its steward gets the link
         request = requests.get(row, number)
         if request is None:
             return "unknown"
