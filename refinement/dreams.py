@@ -166,7 +166,7 @@ def begin(agent: Agent) -> RefinementSession | None:
 def _copy_some(agent: Agent, dream: Dream) -> bool:
     """Copy some memories to the new store. Return whether there may be more. After an interruption, the copy goes on
     where it was."""
-    with edits.locked(agent) as row:
+    with edits.locked(agent, seconds=LOCK_SECONDS) as row:
         dream.refresh_from_db()
         if dream.status != Dream.Status.PENDING:
             return False
